@@ -1,0 +1,52 @@
+# Everything from a fresh machine that has Python 3.11 (or newer), pip and make:
+#   make demo    makes .venv, installs waycode into it and runs the demo
+#   make test    makes .venv, installs the development tools too and runs every check and test
+
+PYTHON ?= python3
+VENV ?= .venv
+JOBS ?= 2
+BIN := $(VENV)/bin
+PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+
+.PHONY: demo test check format clean help
+
+help:
+	@sed -n 's/^#   //p' Makefile
+	@echo "make check   every check but the tests"
+	@echo "make format  formats and mends what ruff can mend"
+	@echo "make clean   removes .venv and everything that was made"
+
+# Stamps: an empty file for each installation that is done; pyproject.toml is newer than it when it must be done again.
+$(VENV)/.made:
+	@$(PYTHON) -c 'import sys; v = sys.version_info; sys.exit(None if v >= (3, 11) else \
+		f"waycode needs Python 3.11 or newer, {sys.executable} is {v[0]}.{v[1]}: try make PYTHON=python3.11")'
+	$(PYTHON) -m venv $(VENV)
+	@touch $@
+
+$(VENV)/.installed: pyproject.toml $(VENV)/.made
+	$(PIP) install --editable .
+	@touch $@
+
+$(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
+	$(PIP) install --editable '.[dev]'
+	@touch $@ $(VENV)/.installed
+
+demo: $(VENV)/.installed
+	$(BIN)/waycode demo
+
+check: $(VENV)/.installed-dev
+	$(BIN)/ruff check .
+	$(BIN)/ruff format --check .
+	$(BIN)/mypy
+	$(BIN)/lint-imports
+
+test: check
+	$(BIN)/pytest -n $(JOBS)
+
+format: $(VENV)/.installed-dev
+	$(BIN)/ruff check --fix .
+	$(BIN)/ruff format .
+
+clean:
+	rm -rf $(VENV) build dist waycode-demo .pytest_cache .mypy_cache .ruff_cache .import_linter_cache .hypothesis
+	find src tests benchmarks -name __pycache__ -type d -prune -exec rm -rf {} +

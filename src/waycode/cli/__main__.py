@@ -1,0 +1,7 @@
+"""`python -m waycode.cli` is `waycode`."""
+
+import sys
+
+from waycode.cli import main
+
+sys.exit(main())

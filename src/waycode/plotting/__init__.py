@@ -1,0 +1,29 @@
+"""Pictures of scenes.
+
+`save_scene_picture` and `save_contact_sheet` write files; `draw_scene` draws into axes of your own. The layers
+(`draw_map`, `draw_signals`, `draw_tracks`, `draw_trajectory`) are there for pictures that show something else on top.
+Nothing here touches pyplot or any other state of the process.
+"""
+
+from waycode.plotting.map_layers import draw_map, draw_route
+from waycode.plotting.scene_picture import draw_scene, new_axes, save_contact_sheet, save_scene_picture
+from waycode.plotting.signal_layers import draw_signals
+from waycode.plotting.style import Style
+from waycode.plotting.track_layers import draw_tracks, draw_trajectory
+from waycode.plotting.view import PlottingError, View, view_of
+
+__all__ = [
+    "PlottingError",
+    "Style",
+    "View",
+    "draw_map",
+    "draw_route",
+    "draw_scene",
+    "draw_signals",
+    "draw_tracks",
+    "draw_trajectory",
+    "new_axes",
+    "save_contact_sheet",
+    "save_scene_picture",
+    "view_of",
+]

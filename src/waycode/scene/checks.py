@@ -1,0 +1,63 @@
+"""Whether a dataset is whole: its files, every scene in them, and the ids."""
+
+from collections import Counter
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from waycode.scene.dataset import DatasetInfo, ShardInfo, check_shards
+from waycode.scene.storage import scene_from_row
+from waycode.scene.summary import in_parallel
+from waycode.scene.validation import faults_of
+
+
+@dataclass(frozen=True)
+class CheckReport:
+    """What `check_dataset` found."""
+
+    num_scenes: int
+    num_shards: int
+    faults: tuple[str, ...]
+
+    @property
+    def passed(self) -> bool:
+        return not self.faults
+
+
+def check_dataset(
+    folder: str | Path, *, workers: int = 1, on_scenes: Callable[[int], None] = lambda num_scenes: None
+) -> CheckReport:
+    """Names every fault of a dataset: damaged or missing files, invalid scenes, ids that are used twice."""
+    folder = Path(folder)
+    info = DatasetInfo.read(folder)
+    faults = check_shards(folder)
+    ids: Counter[str] = Counter()
+    there = [shard for shard in info.shards if (folder / shard.file).is_file()]
+    for found_ids, found_faults in in_parallel(_check_shard, [(folder, shard) for shard in there], workers=workers):
+        ids.update(found_ids)
+        faults += found_faults
+        on_scenes(len(found_ids))
+    faults += [f"{count} scenes have the id {scene_id!r}" for scene_id, count in ids.items() if count > 1]
+    return CheckReport(ids.total(), len(there), tuple(faults))
+
+
+def _check_shard(task: tuple[Path, ShardInfo]) -> tuple[list[str], list[str]]:
+    """Ids and faults of the scenes in one file."""
+    folder, shard = task
+    ids: list[str] = []
+    faults: list[str] = []
+    try:
+        file = pq.ParquetFile(folder / shard.file)
+        rows = file.metadata.num_row_groups
+        if rows != shard.num_scenes:
+            faults.append(f"{shard.file} has {rows} scenes, expected {shard.num_scenes}")
+        for row in range(rows):
+            scene = scene_from_row(file.read_row_group(row, use_threads=False))
+            ids.append(scene.id)
+            faults += [f"{shard.file}, scene {row} ({scene.id}): {fault}" for fault in faults_of(scene)]
+    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
+        faults.append(f"{shard.file}, scene {len(ids)}: cannot be read ({' '.join(str(error).split())})")
+    return ids, faults

@@ -1,0 +1,88 @@
+"""What should not happen in good traffic: boxes that overlap, and crossings of a stop line on red."""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Int
+
+from waycode.scene.frames import wrap_angle
+from waycode.scene.geometry import box_corners, boxes_overlap, directions, project
+from waycode.scene.types import Scene, SignalState, Tracks, TrackType
+
+STOP_LINE_HALF_WIDTH_M = 1.8
+SAME_STOP_LINE_M = 1.0
+FOLLOWED_STEPS = 25  # how long a vehicle is watched to tell which way through the junction it took
+
+
+@dataclass(frozen=True)
+class RedLightCrossing:
+    track: int
+    lane: int
+    step: int
+
+
+def overlapping_pairs(tracks: Tracks, *, which: Bool[np.ndarray, " A"]) -> Int[np.ndarray, "n 3"]:
+    """All (track, other track, step) at which the boxes of two of these tracks share area."""
+    rows = np.flatnonzero(which)
+    one, other = (rows[index] for index in np.triu_indices(len(rows), k=1))
+    position = tracks.position_m
+    reach = np.hypot(tracks.length_m, tracks.width_m) / 2
+    both = tracks.valid[one] & tracks.valid[other]
+    close = np.linalg.norm(position[one] - position[other], axis=-1) < (reach[one] + reach[other])[:, None]
+    pair, step = np.nonzero(both & close)
+    corners = [
+        box_corners(
+            position[track[pair], step].astype(np.float64),
+            tracks.heading_rad[track[pair], step].astype(np.float64),
+            length_m=tracks.length_m[track[pair]].astype(np.float64),
+            width_m=tracks.width_m[track[pair]].astype(np.float64),
+        )
+        for track in (one, other)
+    ]
+    hit = boxes_overlap(corners[0], corners[1])
+    return np.stack([one[pair[hit]], other[pair[hit]], step[hit]], axis=-1)
+
+
+def red_light_crossings(scene: Scene) -> list[RedLightCrossing]:
+    """Every vehicle that drives over a stop line while the light of the way that it takes is solid red."""
+    tracks, signals = scene.tracks, scene.signals
+    crossings = []
+    vehicles = np.flatnonzero(tracks.types == TrackType.VEHICLE)
+    forward = np.stack([np.cos(tracks.heading_rad), np.sin(tracks.heading_rad)], axis=-1)
+    front = tracks.position_m + tracks.length_m[:, None, None] / 2 * forward  # [A, T, 2]
+    seen: set[tuple[int, int]] = set()
+    for index in range(len(signals)):
+        heading = float(directions(scene.map.lanes.centrelines[int(signals.lanes[index])])[0])
+        along, beside = _in_frame(front - signals.stop_point_m[index], heading)
+        aligned = np.abs(wrap_angle(tracks.heading_rad - heading)) < np.radians(40)
+        near = tracks.valid & aligned & (np.abs(beside) < STOP_LINE_HALF_WIDTH_M)
+        over = near[:, 1:] & near[:, :-1] & (along[:, :-1] < 0) & (along[:, 1:] >= 0)
+        for track in vehicles:
+            for step in np.flatnonzero(over[track]) + 1:
+                if (int(track), int(step)) in seen:  # the same stop line serves several ways
+                    continue
+                seen.add((int(track), int(step)))
+                taken = _way_taken(scene, int(track), int(step), index)
+                if np.all(signals.states[taken, step - 1 : step + 1] == SignalState.STOP):
+                    crossings.append(RedLightCrossing(int(track), int(signals.lanes[taken]), int(step)))
+    return crossings
+
+
+def _in_frame(offset_m: np.ndarray, heading_rad: float) -> tuple[np.ndarray, np.ndarray]:
+    """Components along and to the left of a heading."""
+    cos, sin = np.cos(heading_rad), np.sin(heading_rad)
+    return offset_m[..., 0] * cos + offset_m[..., 1] * sin, offset_m[..., 1] * cos - offset_m[..., 0] * sin
+
+
+def _way_taken(scene: Scene, track: int, step: int, index: int) -> int:
+    """Of the signalled ways that start at this stop line, the one that the vehicle then follows."""
+    signals, tracks = scene.signals, scene.tracks
+    distance = np.linalg.norm(signals.stop_point_m - signals.stop_point_m[index], axis=1)
+    candidates = np.flatnonzero(distance < SAME_STOP_LINE_M)
+    watched = slice(step, step + FOLLOWED_STEPS)
+    path = tracks.position_m[track, watched][tracks.valid[track, watched]].astype(np.float64)
+    offsets = [
+        np.abs(project(path, scene.map.lanes.centrelines[int(signals.lanes[way])].astype(np.float64))[1]).mean()
+        for way in candidates
+    ]
+    return int(candidates[int(np.argmin(offsets))])

@@ -1,0 +1,328 @@
+"""A dataset: a folder of Parquet shards and a `dataset.json` that says what they are.
+
+Shards are independent of each other: each is made from its own task, appears under its final name only when it is
+whole, and is never made twice. So a run that was killed at any moment is continued by running it again, and ends with
+the bytes that an undisturbed run would have written, for any number of workers.
+"""
+
+import hashlib
+import json
+from bisect import bisect_right
+from collections import Counter, OrderedDict
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import closing
+from dataclasses import asdict, dataclass, field, replace
+from functools import partial
+from itertools import accumulate
+from operator import index as as_index
+from pathlib import Path
+from typing import Any, SupportsIndex, TypeVar, overload
+
+import pyarrow.parquet as pq
+
+from waycode.scene.errors import DatasetError as DatasetError
+from waycode.scene.files import is_leftover, only_writer, remove_unfinished, replace_file
+from waycode.scene.files import sha256_of_file as sha256_of_file
+from waycode.scene.storage import SCHEMA_VERSION, scene_from_row, write_shard
+from waycode.scene.types import Scene
+from waycode.scene.workers import ShardContents as ShardContents
+from waycode.scene.workers import run_tasks
+
+INFO_FILE = "dataset.json"
+MAX_OPEN_ROW_GROUPS = 2048  # an open shard's footer takes about 60 kB of memory per scene: 120 MB at most
+Task = TypeVar("Task")
+
+
+@dataclass(frozen=True)
+class ShardInfo:
+    file: str
+    num_scenes: int
+    num_bytes: int
+    sha256: str
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetInfo:
+    """The content of `dataset.json`."""
+
+    schema_version: int
+    source: str
+    settings: Mapping[str, Any]  # what the generator or converter was asked for
+    settings_sha256: str
+    complete: bool
+    num_shards: int
+    num_scenes: int = 0
+    rejected: Mapping[str, int] = field(default_factory=dict)
+    shards: tuple[ShardInfo, ...] = ()
+
+    @staticmethod
+    def read(folder: Path) -> "DatasetInfo":
+        path = folder / INFO_FILE
+        if not path.is_file():
+            raise DatasetError(
+                f"{folder} is not a dataset: it has no {INFO_FILE} (make one with `waycode data sumo` or `convert`)"
+            )
+        try:
+            content = json.loads(path.read_text())
+            version = content["schema_version"]
+            if version != SCHEMA_VERSION:
+                raise DatasetError(f"{path} has schema version {version}, this waycode reads {SCHEMA_VERSION}")
+            shards = tuple(ShardInfo(**shard) for shard in content.pop("shards"))
+            return DatasetInfo(**content, shards=shards)
+        except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
+            raise DatasetError(f"{path} is damaged ({error}): expected the JSON that waycode writes") from error
+
+    def write(self, folder: Path) -> None:
+        text = json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
+        replace_file(folder / INFO_FILE, lambda path: path.write_text(text))
+
+
+class Dataset(Sequence[Scene]):
+    """Random access to the scenes of a finished dataset. Can be shared between processes, by fork or by pickling."""
+
+    def __init__(self, folder: str | Path):
+        self.folder = Path(folder)
+        self.info = DatasetInfo.read(self.folder)
+        if not self.info.complete:
+            raise DatasetError(
+                f"{self.folder} is not finished: run the command that makes it again, it goes on where it stopped"
+            )
+        self._ends = list(accumulate(shard.num_scenes for shard in self.info.shards))
+        self._open_files: OrderedDict[str, pq.ParquetFile] = OrderedDict()  # the one used last comes last
+
+    def __len__(self) -> int:
+        return self._ends[-1] if self._ends else 0
+
+    @overload
+    def __getitem__(self, index: SupportsIndex) -> Scene: ...
+    @overload
+    def __getitem__(self, index: slice) -> list[Scene]: ...
+    def __getitem__(self, index: SupportsIndex | slice) -> Scene | list[Scene]:
+        if isinstance(index, slice):
+            return [self[i] for i in range(*index.indices(len(self)))]
+        place = as_index(index)
+        if not -len(self) <= place < len(self):
+            raise IndexError(f"scene {place} of {len(self)} in {self.folder}")
+        place %= len(self)
+        shard = bisect_right(self._ends, place)
+        return self._read(self.info.shards[shard], place - self._ends[shard] + self.info.shards[shard].num_scenes)
+
+    def _read(self, shard: ShardInfo, row: int) -> Scene:
+        try:
+            return scene_from_row(self._file(shard.file).read_row_group(row, use_threads=False))
+        except (OSError, ValueError, KeyError, IndexError) as error:
+            raise DatasetError(
+                f"{self.folder / shard.file} cannot be read ({error}): `waycode data check` tells which are whole"
+            ) from error
+
+    def _file(self, name: str) -> pq.ParquetFile:
+        """The shard, opened; those that were not used for longest are closed to bound memory and open files."""
+        if name in self._open_files:
+            self._open_files.move_to_end(name)
+        else:
+            # Not mapped into memory: that is no faster, and a file cut short by another process would end this one.
+            self._open_files[name] = pq.ParquetFile(self.folder / name)
+            open_groups = sum(file.metadata.num_row_groups for file in self._open_files.values())
+            while open_groups > MAX_OPEN_ROW_GROUPS and len(self._open_files) > 1:
+                open_groups -= self._open_files.popitem(last=False)[1].metadata.num_row_groups
+        return self._open_files[name]
+
+    def __getstate__(self) -> dict[str, Any]:
+        return {**self.__dict__, "_open_files": OrderedDict()}
+
+
+def load_scene(path: str | Path, index: int = 0) -> Scene:
+    """A scene of a Parquet shard or of a dataset's folder."""
+    path = Path(path)
+    if path.is_dir():
+        dataset = Dataset(path)
+        if not 0 <= index < len(dataset):
+            raise DatasetError(f"{path} has no scene {index}: expected 0 to {len(dataset) - 1}")
+        return dataset[index]
+    if not path.is_file():
+        raise DatasetError(f"{path} does not exist: expected a Parquet file of scenes or a dataset's folder")
+    try:
+        with pq.ParquetFile(path) as file:
+            count = file.metadata.num_row_groups
+            if not 0 <= index < count:
+                raise DatasetError(f"{path} has no scene {index}: expected 0 to {count - 1}")
+            return scene_from_row(file.read_row_group(index, use_threads=False))
+    except (OSError, ValueError, KeyError) as error:
+        raise DatasetError(f"{path} is not a Parquet file of scenes ({error})") from error
+
+
+def save_scene(scene: Scene, path: str | Path) -> None:
+    """Writes one scene to a Parquet file of its own."""
+    scene.validate()
+    replace_file(Path(path), lambda temporary: write_shard(temporary, [scene], metadata={}))
+
+
+def write_dataset(
+    folder: str | Path,
+    tasks: Sequence[Task],
+    *,
+    make: Callable[[Task], ShardContents],
+    source: str,
+    settings: Mapping[str, Any],
+    workers: int = 1,
+    on_shard: Callable[[int], None] = lambda num_scenes: None,
+) -> DatasetInfo:
+    """Makes one shard per task; goes on where an earlier run with the same settings was stopped.
+
+    `make` runs in worker processes and must be a module-level function whose result depends on its task alone.
+    `on_shard` is told the number of scenes of every shard that is there, old or new.
+    """
+    folder = Path(folder)
+    wanted = DatasetInfo(
+        schema_version=SCHEMA_VERSION,
+        source=source,
+        settings=json.loads(json.dumps(settings)),  # as they will be read back: a tuple is a list
+        settings_sha256=settings_hash(source, settings),
+        complete=False,
+        num_shards=len(tasks),
+    )
+    info = _existing(folder, wanted)
+    if info is None or not info.complete:
+        _make_folder(folder)
+        with only_writer(folder):
+            info = _begin(folder, wanted)
+            if not info.complete:  # else another run finished while this one began
+                return _write_shards(folder, info, tasks, make=make, workers=workers, on_shard=on_shard)
+    on_shard(info.num_scenes)
+    return info
+
+
+def check_shards(folder: str | Path) -> list[str]:
+    """What is wrong with the files of a finished dataset: missing, changed or unlisted shards."""
+    folder = Path(folder)
+    info = DatasetInfo.read(folder)
+    faults = [] if info.complete else ["the dataset is not finished"]
+    if info.settings_sha256 != settings_hash(info.source, info.settings):
+        faults.append(f"the settings in {INFO_FILE} do not have the hash that it gives")
+    for shard in info.shards:
+        path = folder / shard.file
+        if not path.is_file():
+            faults.append(f"{shard.file} is missing")
+        elif sha256_of_file(path) != shard.sha256:
+            faults.append(f"{shard.file} does not have the checksum that {INFO_FILE} gives")
+    listed = {shard.file for shard in info.shards}
+    unlisted = (
+        sorted(path.name for path in folder.glob("*.parquet") if path.name not in listed) if info.complete else []
+    )
+    return faults + [f"{name} is not listed in {INFO_FILE}" for name in unlisted]
+
+
+def settings_hash(source: str, settings: Mapping[str, Any]) -> str:
+    text = json.dumps([SCHEMA_VERSION, source, settings], sort_keys=True)
+    return hashlib.sha256(text.encode()).hexdigest()
+
+
+def _existing(folder: Path, wanted: DatasetInfo) -> DatasetInfo | None:
+    """What an earlier run has begun in the folder, or None; refuses a folder that holds something else."""
+    if folder.exists() and not folder.is_dir():
+        raise DatasetError(f"{folder} is a file: expected a folder, or the name of one to make")
+    if not (folder / INFO_FILE).exists():
+        if folder.exists() and not all(is_leftover(path) for path in folder.iterdir()):
+            raise DatasetError(f"{folder} is not empty and holds no dataset: choose another folder")
+        return None
+    info = DatasetInfo.read(folder)
+    if info.settings_sha256 != wanted.settings_sha256:
+        raise DatasetError(
+            f"{folder} holds a dataset with other settings ({_difference(info, wanted)}): choose another folder"
+        )
+    if info.num_shards != wanted.num_shards:
+        raise DatasetError(
+            f"{folder} holds a dataset of {info.num_shards} shards, but the same settings now ask for "
+            f"{wanted.num_shards}: has the raw data changed? Choose another folder"
+        )
+    return info
+
+
+def _make_folder(folder: Path) -> None:
+    try:
+        folder.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise DatasetError(f"{folder} cannot be made ({error}): choose another folder") from error
+
+
+def _begin(folder: Path, wanted: DatasetInfo) -> DatasetInfo:
+    """Claims the folder for these settings, or finds how far an earlier run came; for its only writer."""
+    info = _existing(folder, wanted)
+    remove_unfinished(folder)
+    if info is None:
+        wanted.write(folder)
+    return info or wanted
+
+
+def _write_shards(
+    folder: Path,
+    info: DatasetInfo,
+    tasks: Sequence[Task],
+    *,
+    make: Callable[[Task], ShardContents],
+    workers: int,
+    on_shard: Callable[[int], None],
+) -> DatasetInfo:
+    """Makes the shards that are not there yet, and then the final `dataset.json`."""
+    names = [f"shard-{index:05d}.parquet" for index in range(len(tasks))]
+    missing = {}
+    for name, task in zip(names, tasks, strict=True):
+        if (folder / name).exists():
+            on_shard(_shard_facts(folder / name)[0])
+        else:
+            missing[name] = task
+    with closing(run_tasks(missing, make, workers=workers)) as made:
+        for name, contents in made:
+            for scene in contents.scenes:
+                scene.validate()
+            metadata = {"rejected": dict(contents.rejected), "settings_sha256": info.settings_sha256}
+            replace_file(folder / name, partial(write_shard, scenes=contents.scenes, metadata=metadata))
+            on_shard(len(contents.scenes))
+    return _finish(folder, info, names)
+
+
+def _difference(info: DatasetInfo, wanted: DatasetInfo) -> str:
+    if info.source != wanted.source:
+        return f"source is {info.source!r}, asked for {wanted.source!r}"
+    pairs = {
+        name: (info.settings.get(name), wanted.settings.get(name))
+        for name in sorted({*info.settings, *wanted.settings})
+    }
+    return ", ".join(
+        f"{name} is {_short(is_now)}, asked for {_short(asked)}"
+        for name, (is_now, asked) in pairs.items()
+        if is_now != asked
+    )
+
+
+def _short(value: Any) -> str:
+    text = repr(value)
+    return text if len(text) <= 60 else text[:57] + "..."
+
+
+def _finish(folder: Path, info: DatasetInfo, names: Sequence[str]) -> DatasetInfo:
+    rejected: Counter[str] = Counter()
+    shards = []
+    for name in names:
+        num_scenes, reasons = _shard_facts(folder / name)
+        rejected.update(reasons)
+        shards.append(ShardInfo(name, num_scenes, (folder / name).stat().st_size, sha256_of_file(folder / name)))
+    finished = replace(
+        info,
+        complete=True,
+        num_scenes=sum(shard.num_scenes for shard in shards),
+        rejected=dict(sorted(rejected.items())),
+        shards=tuple(shards),
+    )
+    finished.write(folder)
+    return finished
+
+
+def _shard_facts(path: Path) -> tuple[int, dict[str, int]]:
+    """The number of scenes in a shard, and why how many others were turned down."""
+    try:
+        metadata = pq.read_metadata(path)
+        notes = json.loads((metadata.metadata or {})[b"waycode"])
+    except (OSError, ValueError, KeyError) as error:
+        raise DatasetError(f"{path} is not a shard of this dataset ({error}): remove it and run again") from error
+    return metadata.num_rows, notes.get("rejected", {})

@@ -1,0 +1,88 @@
+"""Polylines and boxes in the plane, as pure functions on numpy arrays."""
+
+import numpy as np
+from jaxtyping import Bool, Float, Int
+
+from waycode.scene.frames import rotate
+
+
+def arclengths(points_m: Float[np.ndarray, "p 2"]) -> Float[np.ndarray, " p"]:
+    """Distance along the polyline from its start to each point."""
+    steps = np.linalg.norm(np.diff(points_m, axis=0), axis=1)
+    return np.concatenate([np.zeros(1, steps.dtype), np.cumsum(steps)])
+
+
+def resample(points_m: Float[np.ndarray, "p 2"], *, spacing_m: float) -> Float[np.ndarray, "q 2"]:
+    """The same polyline with evenly spaced points, at most `spacing_m` apart; both ends stay."""
+    along = arclengths(points_m)
+    count = max(2, int(np.ceil(along[-1] / spacing_m - 1e-6)) + 1)
+    at = np.linspace(0, along[-1], count)
+    return interpolate(points_m, at)
+
+
+def interpolate(points_m: Float[np.ndarray, "p 2"], at_m: Float[np.ndarray, " q"]) -> Float[np.ndarray, "q 2"]:
+    """Points at the given distances along the polyline, held at its ends."""
+    along = arclengths(points_m)
+    return np.stack([np.interp(at_m, along, points_m[:, axis]) for axis in (0, 1)], axis=-1)
+
+
+def directions(points_m: Float[np.ndarray, "p 2"]) -> Float[np.ndarray, " p"]:
+    """Heading of the polyline at each point: that of the segment after it (of the last segment at the end)."""
+    steps = np.diff(points_m, axis=0)
+    moving = np.linalg.norm(steps, axis=1) > 1e-6
+    if not moving.any():
+        return np.zeros(len(points_m))
+    angles = np.arctan2(steps[:, 1], steps[:, 0])
+    # A repeated point has no direction of its own: it takes that of the next segment that has one, else the last.
+    following = np.where(moving, np.arange(len(steps)), len(steps))
+    following = np.minimum.accumulate(following[::-1])[::-1]
+    following = np.where(following == len(steps), np.flatnonzero(moving)[-1], following)
+    angles = angles[following]
+    return np.append(angles, angles[-1])
+
+
+def project(
+    points_m: Float[np.ndarray, "q 2"], polyline_m: Float[np.ndarray, "p 2"]
+) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"], Int[np.ndarray, " q"]]:
+    """Arclength of the nearest point on the polyline, signed offset from it (left positive), index of its segment."""
+    start, step = polyline_m[:-1], np.diff(polyline_m, axis=0)
+    squared = (step**2).sum(axis=1)
+    moving = squared > 1e-12
+    squared = np.maximum(squared, 1e-12)
+    relative = points_m[:, None] - start[None]  # [q, p - 1, 2]
+    fraction = np.clip((relative * step).sum(axis=-1) / squared, 0, 1)
+    offset = relative - fraction[..., None] * step
+    distance = np.linalg.norm(offset, axis=-1)
+    # A repeated point has no sides: its neighbours, just as near, have.
+    segment = np.where(moving | ~moving.any(), distance, np.inf).argmin(axis=1)
+    rows = np.arange(len(points_m))
+    cross = step[segment, 0] * relative[rows, segment, 1] - step[segment, 1] * relative[rows, segment, 0]
+    side = np.where(cross < 0, -1.0, 1.0)  # never 0: a point straight beyond the end is not on the polyline
+    along = arclengths(polyline_m)[:-1][segment] + fraction[rows, segment] * np.sqrt(squared[segment])
+    return along, side * distance[rows, segment], segment
+
+
+def box_corners(
+    centre_m: Float[np.ndarray, "*shape 2"],
+    heading_rad: Float[np.ndarray, "*shape"],
+    *,
+    length_m: Float[np.ndarray, "*shape"],
+    width_m: Float[np.ndarray, "*shape"],
+) -> Float[np.ndarray, "*shape 4 2"]:
+    """Corners of boxes: front left, front right, rear right, rear left."""
+    signs = np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]]) / 2
+    size = np.stack([length_m, width_m], axis=-1)[..., None, :]  # [..., 1, 2]
+    return centre_m[..., None, :] + rotate(signs * size, np.asarray(heading_rad)[..., None])
+
+
+def boxes_overlap(
+    one: Float[np.ndarray, "*shape 4 2"], other: Float[np.ndarray, "*shape 4 2"]
+) -> Bool[np.ndarray, "*shape"]:
+    """Whether two boxes share area: no side of either separates them (separating axis theorem)."""
+    separated = np.zeros(one.shape[:-2], np.bool_)
+    for box in (one, other):
+        for first, second in ((0, 1), (1, 2)):  # two sides give the two axes of a box
+            axis = (box[..., second, :] - box[..., first, :])[..., None, :]
+            a, b = (one * axis).sum(axis=-1), (other * axis).sum(axis=-1)  # [..., 4]
+            separated |= (a.max(axis=-1) <= b.min(axis=-1)) | (b.max(axis=-1) <= a.min(axis=-1))
+    return np.asarray(~separated)

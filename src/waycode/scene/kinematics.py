@@ -1,0 +1,101 @@
+"""How road users move: accelerations, turn rates, and nuPlan's six bounds of comfort.
+
+Derivatives are Savitzky-Golay fits, as in nuPlan's metrics: windows of 8 steps for acceleration, 15 for jerk, 5 for yaw
+rate and 15 for yaw acceleration, second order.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+from scipy.signal import savgol_filter
+
+from waycode.scene.types import Tracks
+
+ACCELERATION_WINDOW, JERK_WINDOW, YAW_RATE_WINDOW, YAW_ACCELERATION_WINDOW = 8, 15, 5, 15
+MIN_STEPS = max(JERK_WINDOW, YAW_ACCELERATION_WINDOW)
+MOVING_DISTANCE_M = 3.0
+
+# Least and greatest value of each quantity in comfortable driving (nuPlan's bounds).
+COMFORT_BOUNDS: dict[str, tuple[float, float]] = {
+    "longitudinal_acceleration_mps2": (-4.05, 2.40),
+    "lateral_acceleration_mps2": (-4.89, 4.89),
+    "jerk_mps3": (-8.37, 8.37),
+    "longitudinal_jerk_mps3": (-4.13, 4.13),
+    "yaw_rate_radps": (-0.95, 0.95),
+    "yaw_acceleration_radps2": (-1.93, 1.93),
+}
+
+
+@dataclass(frozen=True, kw_only=True)
+class Motion:
+    """The six quantities of `COMFORT_BOUNDS` for n movers over T steps."""
+
+    longitudinal_acceleration_mps2: Float[np.ndarray, "n T"]
+    lateral_acceleration_mps2: Float[np.ndarray, "n T"]
+    jerk_mps3: Float[np.ndarray, "n T"]
+    longitudinal_jerk_mps3: Float[np.ndarray, "n T"]
+    yaw_rate_radps: Float[np.ndarray, "n T"]
+    yaw_acceleration_radps2: Float[np.ndarray, "n T"]
+
+
+def motion(velocity_mps: Float[np.ndarray, "n T 2"], heading_rad: Float[np.ndarray, "n T"], *, dt_s: float) -> Motion:
+    """Accelerations, jerks and turn rates of movers that are observed at every step (T >= 15)."""
+    heading = np.unwrap(np.asarray(heading_rad, np.float64), axis=1)
+    acceleration = _derivative(np.asarray(velocity_mps, np.float64), ACCELERATION_WINDOW, dt_s)
+    cos, sin = np.cos(heading), np.sin(heading)
+    longitudinal = acceleration[..., 0] * cos + acceleration[..., 1] * sin
+    return Motion(
+        longitudinal_acceleration_mps2=longitudinal,
+        lateral_acceleration_mps2=acceleration[..., 1] * cos - acceleration[..., 0] * sin,
+        jerk_mps3=_derivative(np.linalg.norm(acceleration, axis=-1), JERK_WINDOW, dt_s),
+        longitudinal_jerk_mps3=_derivative(longitudinal, JERK_WINDOW, dt_s),
+        yaw_rate_radps=_derivative(heading, YAW_RATE_WINDOW, dt_s),
+        yaw_acceleration_radps2=_derivative(heading, YAW_ACCELERATION_WINDOW, dt_s, order=2),
+    )
+
+
+def within_comfort(moves: Motion) -> Bool[np.ndarray, " n"]:
+    """Whether each mover keeps to all six bounds at all times."""
+    kept = [
+        ((getattr(moves, name) > least) & (getattr(moves, name) < greatest)).all(axis=1)
+        for name, (least, greatest) in COMFORT_BOUNDS.items()
+    ]
+    return np.logical_and.reduce(kept)
+
+
+def comfortable(tracks: Tracks, *, dt_s: float) -> tuple[Bool[np.ndarray, " A"], Bool[np.ndarray, " A"]]:
+    """Which tracks keep to the six bounds, and which could be judged: moving, seen long enough without a gap."""
+    comfort, judged = np.zeros(len(tracks), np.bool_), np.zeros(len(tracks), np.bool_)
+    velocity = np.stack([tracks.vx_mps, tracks.vy_mps], axis=-1)
+    first, last = observed_span(tracks.valid)
+    whole = tracks.valid.sum(axis=1) == last - first
+    candidates = np.flatnonzero(whole & (last - first >= MIN_STEPS) & moving(tracks))
+    spans = {(int(first[track]), int(last[track])) for track in candidates}
+    for begin, end in sorted(spans):  # tracks that are seen over the same steps are judged together
+        rows = candidates[(first[candidates] == begin) & (last[candidates] == end)]
+        moves = motion(velocity[rows, begin:end], tracks.heading_rad[rows, begin:end], dt_s=dt_s)
+        judged[rows], comfort[rows] = True, within_comfort(moves)
+    return comfort, judged
+
+
+def moving(tracks: Tracks) -> Bool[np.ndarray, " A"]:
+    """Which tracks get more than `MOVING_DISTANCE_M` away from where they are first seen."""
+    first, _ = observed_span(tracks.valid)
+    start = tracks.position_m[np.arange(len(tracks)), np.minimum(first, tracks.num_steps - 1)]
+    distance = np.linalg.norm(tracks.position_m - start[:, None], axis=-1)
+    return np.logical_or.reduce(np.where(tracks.valid, distance, 0) > MOVING_DISTANCE_M, axis=1)
+
+
+def observed_span(valid: Bool[np.ndarray, "A T"]) -> tuple[np.ndarray, np.ndarray]:
+    """First observed step and the step after the last one, per track ((0, 0) for a track that is never seen)."""
+    seen = valid.any(axis=1)
+    first = np.where(seen, valid.argmax(axis=1), 0)
+    last = np.where(seen, valid.shape[1] - valid[:, ::-1].argmax(axis=1), 0)
+    return first, last
+
+
+def _derivative(values: np.ndarray, window: int, dt_s: float, *, order: int = 1) -> np.ndarray:
+    """Derivative over the time axis (axis 1)."""
+    result: np.ndarray = savgol_filter(values, window, 2, deriv=order, delta=dt_s, axis=1)
+    return result

@@ -1,0 +1,212 @@
+"""What is in a dataset: counts of scenes, road users, manoeuvres and map features, as one value."""
+
+from collections import Counter
+from collections.abc import Callable, Iterable, Mapping
+from concurrent.futures import ProcessPoolExecutor
+from dataclasses import dataclass, field, fields
+from multiprocessing import get_context
+from pathlib import Path
+from typing import Any, TypeVar
+
+import numpy as np
+
+from waycode.scene.dataset import Dataset, DatasetInfo
+from waycode.scene.kinematics import comfortable, moving
+from waycode.scene.manoeuvre import classify
+from waycode.scene.types import GraphOrigin, Scene, TrackType
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoadUserCounts:
+    """Tracks of one type in a whole dataset."""
+
+    total: int
+    per_scene: float
+    moving: int
+    to_predict: int
+    judged: int  # moving tracks that are observed long enough for the six comfort bounds
+    comfortable: int  # of those judged
+    judged_to_predict: int
+    comfortable_to_predict: int
+
+
+@dataclass(frozen=True, kw_only=True)
+class DatasetSummary:
+    """What `waycode data info` shows. Counts by name; the names of an empty class are left out."""
+
+    folder: str
+    source: str
+    num_scenes: int
+    num_shards: int
+    num_bytes: int
+    bytes_per_scene: float
+    settings: Mapping[str, Any]
+    settings_sha256: str
+    steps: Mapping[int, int]  # number of steps -> scenes that have it
+    dt_s: Mapping[float, int]
+    road_users: Mapping[str, RoadUserCounts]  # by TrackType, and "all"
+    manoeuvres: Mapping[str, int]  # of all tracks that move or stand through the future
+    predicted_manoeuvres: Mapping[str, int]  # of the tracks to predict
+    tags: Mapping[str, int]
+    map_features: Mapping[str, int]
+    scenes_with: Mapping[str, int]  # ego, route, map, lights, ... -> scenes that have it
+    rejected: Mapping[str, int]
+
+
+@dataclass
+class Tally:
+    """Counts over some scenes, that can be added up."""
+
+    steps: Counter[int] = field(default_factory=Counter)
+    dt_s: Counter[float] = field(default_factory=Counter)
+    tracks: Counter[tuple[str, str]] = field(default_factory=Counter)  # (TrackType's name, what is counted)
+    manoeuvres: Counter[str] = field(default_factory=Counter)
+    predicted_manoeuvres: Counter[str] = field(default_factory=Counter)
+    tags: Counter[str] = field(default_factory=Counter)
+    map_features: Counter[str] = field(default_factory=Counter)
+    scenes_with: Counter[str] = field(default_factory=Counter)
+
+    def merge(self, other: "Tally") -> None:
+        for part in fields(self):
+            getattr(self, part.name).update(getattr(other, part.name))
+
+
+def summarise(
+    folder: str | Path, *, workers: int = 1, on_scenes: Callable[[int], None] = lambda num_scenes: None
+) -> DatasetSummary:
+    """Reads every scene of a dataset once; `on_scenes` is told how many more were read."""
+    dataset = Dataset(folder)
+    tally = Tally()
+    for part, count in in_parallel(_tally_range, _ranges(dataset), workers=workers):
+        tally.merge(part)
+        on_scenes(count)
+    return _summary(dataset.folder, dataset.info, tally)
+
+
+def in_parallel(work: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int) -> Iterable[Result]:
+    """Results in the order of the tasks, worked out here or in other processes."""
+    if workers <= 1:
+        yield from map(work, tasks)
+        return
+    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
+        try:
+            yield from pool.map(work, tasks)
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def tally_scenes(scenes: Iterable[Scene]) -> Tally:
+    """Counts over scenes, wherever they come from."""
+    tally = Tally()
+    for scene in scenes:
+        tally.steps[scene.num_steps] += 1
+        tally.dt_s[scene.dt_s] += 1
+        tally.tags.update(scene.tags)
+        _count_tracks(scene, tally)
+        _count_map(scene, tally)
+    return tally
+
+
+def _ranges(dataset: Dataset, size: int = 32) -> list[tuple[Path, int, int]]:
+    return [(dataset.folder, start, min(start + size, len(dataset))) for start in range(0, len(dataset), size)]
+
+
+def _tally_range(task: tuple[Path, int, int]) -> tuple[Tally, int]:
+    folder, start, end = task
+    dataset = Dataset(folder)
+    return tally_scenes(dataset[index] for index in range(start, end)), end - start
+
+
+def _count_tracks(scene: Scene, tally: Tally) -> None:
+    tracks = scene.tracks
+    is_comfortable, is_judged = comfortable(tracks, dt_s=scene.dt_s)
+    predicted = np.zeros(len(tracks), np.bool_)
+    predicted[tracks.to_predict] = True
+    counted = {
+        "total": np.ones(len(tracks), np.bool_),
+        "moving": moving(tracks),
+        "to_predict": predicted,
+        "judged": is_judged,
+        "comfortable": is_comfortable & is_judged,
+        "judged_to_predict": is_judged & predicted,
+        "comfortable_to_predict": is_comfortable & is_judged & predicted,
+    }
+    for kind in TrackType:
+        of_kind = tracks.types == kind
+        for what, which in counted.items():
+            tally.tracks[kind.name.lower(), what] += int((which & of_kind).sum())
+    names = [str(manoeuvre) for manoeuvre in classify(scene)]
+    tally.manoeuvres.update(names)
+    tally.predicted_manoeuvres.update(names[track] for track in tracks.to_predict)
+
+
+def _count_map(scene: Scene, tally: Tally) -> None:
+    features, lanes = scene.map, scene.map.lanes
+    counts = {
+        "lanes": len(lanes),
+        "road lines": len(features.road_lines),
+        "road edges": len(features.road_edges),
+        "crosswalks": len(features.crosswalks),
+        "stop signs": len(features.stop_signs),
+        "speed bumps": len(features.speed_bumps),
+        "driveways": len(features.driveways),
+        "drivable areas": len(features.drivable_areas),
+        "signalled lanes": len(scene.signals),
+    }
+    tally.map_features.update(counts)
+    present = {
+        "a map": len(lanes) > 0,
+        "an ego": scene.tracks.ego_index is not None,
+        "a route": scene.route is not None,
+        "traffic lights": len(scene.signals) > 0,
+        "stop signs": len(features.stop_signs) > 0,
+        "lane widths": bool(lanes.width_known.any()),
+        "speed limits": bool(lanes.speed_limit_known.any()),
+        "a recorded lane graph": lanes.graph_origin == GraphOrigin.RECORDED,
+        "an inferred lane graph": lanes.graph_origin == GraphOrigin.INFERRED,
+        "a world to rebuild": scene.rebuild is not None,
+    }
+    tally.scenes_with.update({name: int(is_there) for name, is_there in present.items()})
+
+
+def _summary(folder: Path, info: DatasetInfo, tally: Tally) -> DatasetSummary:
+    num_bytes = sum(shard.num_bytes for shard in info.shards)
+    return DatasetSummary(
+        folder=str(folder),
+        source=info.source,
+        num_scenes=info.num_scenes,
+        num_shards=info.num_shards,
+        num_bytes=num_bytes,
+        bytes_per_scene=num_bytes / max(info.num_scenes, 1),
+        settings=info.settings,
+        settings_sha256=info.settings_sha256,
+        steps=dict(sorted(tally.steps.items())),
+        dt_s=dict(sorted(tally.dt_s.items())),
+        road_users=_road_users(tally, info.num_scenes),
+        manoeuvres=_ranked(tally.manoeuvres),
+        predicted_manoeuvres=_ranked(tally.predicted_manoeuvres),
+        tags=_ranked(tally.tags),
+        map_features={name: count for name, count in tally.map_features.items() if count},
+        scenes_with={name: count for name, count in tally.scenes_with.items() if count},
+        rejected=info.rejected,
+    )
+
+
+def _road_users(tally: Tally, num_scenes: int) -> dict[str, RoadUserCounts]:
+    kinds = [kind.name.lower() for kind in TrackType]
+    names = [part.name for part in fields(RoadUserCounts) if part.name != "per_scene"]
+    by_kind = {kind: {name: tally.tracks[kind, name] for name in names} for kind in kinds}
+    by_kind["all"] = {name: sum(by_kind[kind][name] for kind in kinds) for name in names}
+    return {
+        kind: RoadUserCounts(per_scene=counts["total"] / max(num_scenes, 1), **counts)
+        for kind, counts in by_kind.items()
+        if counts["total"]
+    }
+
+
+def _ranked(counts: Counter[str]) -> dict[str, int]:
+    """The most frequent first; equals by name, so that the order never depends on the number of workers."""
+    return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

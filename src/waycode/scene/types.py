@@ -1,0 +1,261 @@
+"""What a scene is: road users over time, the map around them, the traffic lights, and perhaps a route.
+
+Axes: A tracks (road users), T time steps, L lanes, G signalled lanes, P points, N polylines, E edges of a relation.
+
+All positions are float32 metres in the *scene frame*: the world frame moved (never turned) so that `Scene.origin_m`
+lies at (0, 0). Centimetres then survive in float32 even where a city's coordinates have seven digits; the world
+position of a point is `origin_m + point`. Times are seconds, angles radians, counter-clockwise, 0 along +x.
+
+Every value travels with its validity: a sample that was not observed is zero *and* masked, never a magic number.
+References between parts (a lane's successor, the lane of a signal) are indices, and relations are lists of pairs.
+"""
+
+import operator
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field
+from enum import IntEnum
+from typing import SupportsIndex
+
+import numpy as np
+from jaxtyping import Bool, Float32, Int8, Int32
+
+Pairs = Int32[np.ndarray, "_ 2"]  # one row per related pair; each relation has a length of its own
+
+
+class TrackType(IntEnum):
+    VEHICLE = 1
+    PEDESTRIAN = 2
+    CYCLIST = 3
+    OTHER = 4
+
+
+class LaneType(IntEnum):
+    UNKNOWN = 0
+    FREEWAY = 1
+    STREET = 2
+    BIKE = 3
+    BUS = 4
+
+
+class LineType(IntEnum):
+    """Painted road lines."""
+
+    UNKNOWN = 0
+    BROKEN_SINGLE_WHITE = 1
+    SOLID_SINGLE_WHITE = 2
+    SOLID_DOUBLE_WHITE = 3
+    BROKEN_SINGLE_YELLOW = 4
+    BROKEN_DOUBLE_YELLOW = 5
+    SOLID_SINGLE_YELLOW = 6
+    SOLID_DOUBLE_YELLOW = 7
+    PASSING_DOUBLE_YELLOW = 8
+
+
+class EdgeType(IntEnum):
+    """Where the drivable road ends."""
+
+    UNKNOWN = 0
+    BOUNDARY = 1
+    MEDIAN = 2
+
+
+class SignalState(IntEnum):
+    UNKNOWN = 0
+    ARROW_STOP = 1
+    ARROW_CAUTION = 2
+    ARROW_GO = 3
+    STOP = 4
+    CAUTION = 5
+    GO = 6
+    FLASHING_STOP = 7
+    FLASHING_CAUTION = 8
+
+
+class GraphOrigin(IntEnum):
+    """How the lanes' successors and neighbours are known."""
+
+    ABSENT = 0
+    INFERRED = 1
+    RECORDED = 2
+
+
+def no_pairs() -> Pairs:
+    """An empty relation."""
+    return np.zeros((0, 2), np.int32)
+
+
+def as_pairs(pairs: Iterable[tuple[int, int]]) -> Pairs:
+    """A relation as a sorted array of distinct pairs."""
+    return np.array(sorted(set(pairs)), np.int32).reshape(-1, 2)
+
+
+@dataclass(frozen=True)
+class Polylines:
+    """N polylines of any length, stored end to end; polyline i is `points_m[starts[i]:starts[i + 1]]`."""
+
+    points_m: Float32[np.ndarray, "P 2"]
+    starts: Int32[np.ndarray, " N_plus_1"]
+
+    @staticmethod
+    def of(polylines: Sequence[np.ndarray]) -> "Polylines":
+        """Joins arrays [p_i, 2] of positions in the scene frame."""
+        lengths = [len(polyline) for polyline in polylines]
+        starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32)
+        points = np.concatenate(polylines).astype(np.float32) if polylines else np.zeros((0, 2), np.float32)
+        return Polylines(points.reshape(-1, 2), starts)
+
+    def __len__(self) -> int:
+        return len(self.starts) - 1
+
+    def __getitem__(self, index: SupportsIndex) -> Float32[np.ndarray, "p 2"]:
+        index = operator.index(index)
+        if not 0 <= index < len(self):
+            raise IndexError(f"polyline {index} of {len(self)}")
+        return self.points_m[self.starts[index] : self.starts[index + 1]]
+
+    def as_list(self) -> list[Float32[np.ndarray, "p 2"]]:
+        return [self[index] for index in range(len(self))]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Tracks:
+    """Road users. Positions and headings are those of the centre of the bounding box."""
+
+    ids: tuple[str, ...]
+    types: Int8[np.ndarray, " A"]  # TrackType
+    length_m: Float32[np.ndarray, " A"]
+    width_m: Float32[np.ndarray, " A"]
+    x_m: Float32[np.ndarray, "A T"]
+    y_m: Float32[np.ndarray, "A T"]
+    heading_rad: Float32[np.ndarray, "A T"]
+    vx_mps: Float32[np.ndarray, "A T"]
+    vy_mps: Float32[np.ndarray, "A T"]
+    valid: Bool[np.ndarray, "A T"]
+    to_predict: Int32[np.ndarray, " R"]  # indices of the tracks whose future is of interest
+    ego_index: int | None
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    @property
+    def num_steps(self) -> int:
+        return int(self.valid.shape[1])
+
+    @property
+    def position_m(self) -> Float32[np.ndarray, "A T 2"]:
+        return np.stack([self.x_m, self.y_m], axis=-1)
+
+    @property
+    def speed_mps(self) -> Float32[np.ndarray, "A T"]:
+        return np.hypot(self.vx_mps, self.vy_mps)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Lanes:
+    """Lane centrelines in driving direction, and how they hang together."""
+
+    ids: tuple[str, ...] = ()
+    types: Int8[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.int8))  # LaneType
+    centrelines: Polylines = field(default_factory=lambda: Polylines.of([]))
+    speed_limit_mps: Float32[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.float32))
+    speed_limit_known: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    width_m: Float32[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.float32))
+    width_known: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    in_junction: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    successors: Pairs = field(default_factory=no_pairs)  # (lane, a lane that continues it)
+    left_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, the lane to its left, same direction)
+    right_neighbours: Pairs = field(default_factory=no_pairs)
+    graph_origin: GraphOrigin = GraphOrigin.ABSENT
+
+    def __len__(self) -> int:
+        return len(self.ids)
+
+    def successors_of(self, lane: int) -> list[int]:
+        return [int(after) for before, after in self.successors if before == lane]
+
+    def predecessors_of(self, lane: int) -> list[int]:
+        return [int(before) for before, after in self.successors if after == lane]
+
+
+@dataclass(frozen=True, kw_only=True)
+class StopSigns:
+    position_m: Float32[np.ndarray, "S 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))
+    controls: Pairs = field(default_factory=no_pairs)  # (stop sign, a lane that it controls)
+
+    def __len__(self) -> int:
+        return len(self.position_m)
+
+
+def _no_types() -> Int8[np.ndarray, " N"]:
+    return np.zeros(0, np.int8)
+
+
+def _no_polylines() -> Polylines:
+    return Polylines.of([])
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapFeatures:
+    """The static world. Crosswalks, speed bumps, driveways and drivable areas are polygons (last point != first)."""
+
+    lanes: Lanes = field(default_factory=Lanes)
+    road_lines: Polylines = field(default_factory=_no_polylines)
+    road_line_types: Int8[np.ndarray, " N"] = field(default_factory=_no_types)  # LineType
+    road_edges: Polylines = field(default_factory=_no_polylines)
+    road_edge_types: Int8[np.ndarray, " M"] = field(default_factory=_no_types)  # EdgeType
+    crosswalks: Polylines = field(default_factory=_no_polylines)
+    speed_bumps: Polylines = field(default_factory=_no_polylines)
+    driveways: Polylines = field(default_factory=_no_polylines)
+    drivable_areas: Polylines = field(default_factory=_no_polylines)
+    stop_signs: StopSigns = field(default_factory=StopSigns)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Signals:
+    """Traffic lights, per signalled lane and time step."""
+
+    lanes: Int32[np.ndarray, " G"] = field(default_factory=lambda: np.zeros(0, np.int32))
+    stop_point_m: Float32[np.ndarray, "G 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))
+    states: Int8[np.ndarray, "G T"] = field(default_factory=lambda: np.zeros((0, 0), np.int8))  # SignalState
+    valid: Bool[np.ndarray, "G T"] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
+
+    def __len__(self) -> int:
+        return len(self.lanes)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Route:
+    """Where the ego is asked to go: sections in driving order, each a set of parallel lanes.
+
+    `lanes[i]` belongs to section `sections[i]`; sections count 0, 1, 2, ... and never decrease.
+    """
+
+    lanes: Int32[np.ndarray, " R"]
+    sections: Int32[np.ndarray, " R"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Scene:
+    """One recorded or generated traffic scene."""
+
+    id: str
+    source: str
+    dt_s: float
+    current_step: int  # the last observed step: history ends with it, the future starts after it
+    origin_m: tuple[float, float]  # world position of the scene frame's (0, 0)
+    tracks: Tracks
+    map: MapFeatures
+    signals: Signals = field(default_factory=Signals)
+    route: Route | None = None
+    tags: tuple[str, ...] = ()  # what the source says of the scene: scenario types, the network's family
+    rebuild: str | None = None  # JSON that the source needs to run the same world live again
+
+    @property
+    def num_steps(self) -> int:
+        return self.tracks.num_steps
+
+    def validate(self) -> None:
+        """Raises `InvalidScene`, which names every fault found."""
+        from waycode.scene.validation import validate
+
+        validate(self)

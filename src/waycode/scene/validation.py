@@ -1,0 +1,296 @@
+"""Says everything that is wrong with a scene, each fault in a sentence of its own."""
+
+import json
+from collections.abc import Iterator
+from dataclasses import fields
+from enum import IntEnum
+from typing import Any
+
+import numpy as np
+
+from waycode.scene.errors import WaycodeError
+from waycode.scene.types import (
+    EdgeType,
+    GraphOrigin,
+    Lanes,
+    LaneType,
+    LineType,
+    MapFeatures,
+    Polylines,
+    Route,
+    Scene,
+    Signals,
+    SignalState,
+    Tracks,
+    TrackType,
+)
+
+MAX_EXTENT_M = 16_384.0  # float32 still resolves 1/1024 m out to here
+MAX_SPEED_MPS = 100.0
+_LINES_AND_POLYGONS = {
+    "road_lines": 2, "road_edges": 2, "crosswalks": 3, "speed_bumps": 3, "driveways": 3, "drivable_areas": 3,
+}  # the least number of points of each  # fmt: skip
+
+
+class InvalidScene(WaycodeError):  # noqa: N818 (it says what the scene is; every other error of ours ends with Error)
+    """A scene that breaks the rules of `waycode.scene.types`; `faults` names each break."""
+
+    def __init__(self, scene_id: str, faults: list[str]):
+        self.scene_id = scene_id
+        self.faults = faults
+        super().__init__(f"scene {scene_id!r} has {len(faults)} fault(s): " + "; ".join(faults))
+
+    def __reduce__(self) -> tuple[type, tuple[str, list[str]]]:
+        return InvalidScene, (self.scene_id, self.faults)
+
+
+def validate(scene: Scene) -> None:
+    """Raises `InvalidScene` if `faults_of` finds any."""
+    faults = faults_of(scene)
+    if faults:
+        raise InvalidScene(scene.id, faults)
+
+
+def faults_of(scene: Scene) -> list[str]:
+    """Every fault of the scene; an empty list for a good one."""
+    faults = [fault for name, part in _parts(scene).items() for fault in _form_faults(name, part)]
+    if not faults:  # nothing more can be asked of arrays that have another form
+        with np.errstate(over="ignore", invalid="ignore"):
+            faults = [
+                *_track_faults(scene.tracks),
+                *_lane_faults(scene.map.lanes),
+                *_map_faults(scene.map),
+                *_signal_faults(scene.signals, num_lanes=len(scene.map.lanes), num_steps=scene.num_steps),
+                *([] if scene.route is None else _route_faults(scene.route, len(scene.map.lanes))),
+            ]
+    return [*_scene_faults(scene), *faults]
+
+
+def _parts(scene: Scene) -> dict[str, object]:
+    """Everything in the scene that holds arrays, by name."""
+    features = scene.map
+    return {
+        "tracks": scene.tracks,
+        "lanes": features.lanes,
+        "lanes.centrelines": features.lanes.centrelines,
+        "map": features,
+        **{name: getattr(features, name) for name in _LINES_AND_POLYGONS},
+        "stop_signs": features.stop_signs,
+        "signals": scene.signals,
+        **({} if scene.route is None else {"route": scene.route}),
+    }
+
+
+def _form_faults(name: str, part: object) -> Iterator[str]:
+    """Arrays of another kind, or with other axes, than the annotations of the part say."""
+    for field in fields(part):  # type: ignore[arg-type]  # every part is a dataclass
+        kind: Any = field.type
+        if not hasattr(kind, "dim_str"):
+            continue  # not an array
+        value, axes, wanted = getattr(part, field.name), kind.dim_str.split(), kind.dtypes
+        if not isinstance(value, np.ndarray):
+            yield f"{name}.{field.name} is a {type(value).__name__}, expected an array of {wanted[0]}"
+            continue
+        if str(value.dtype) not in wanted:
+            yield f"{name}.{field.name} holds {value.dtype}, expected {wanted[0]}"
+        if value.ndim != len(axes) or (axes[-1] == "2" and value.shape[-1] != 2):
+            yield f"{name}.{field.name} has shape {value.shape}, expected [{', '.join(axes)}]"
+
+
+def _scene_faults(scene: Scene) -> Iterator[str]:
+    for name in ("id", "source"):
+        if not getattr(scene, name):
+            yield f"{name} is empty"
+        yield from _text_faults(name, (getattr(scene, name),))
+    if not (np.isfinite(scene.dt_s) and scene.dt_s > 0):
+        yield f"dt_s is {scene.dt_s}, expected a positive number of seconds"
+    if np.ndim(scene.tracks.valid) == 2 and not 0 <= scene.current_step < scene.num_steps:
+        yield f"current_step is {scene.current_step}, expected 0 to {scene.num_steps - 1}"
+    origin = scene.origin_m
+    if not (isinstance(origin, tuple) and len(origin) == 2 and np.all(np.isfinite(origin))):
+        yield f"origin_m is {origin}, expected a pair of finite metres"
+    yield from _text_faults("tags", scene.tags)
+    yield from _rebuild_faults(scene.rebuild)
+
+
+def _rebuild_faults(rebuild: Any) -> Iterator[str]:
+    try:
+        json.loads("null" if rebuild is None else rebuild)
+    except (TypeError, ValueError) as error:
+        yield f"rebuild is not JSON ({error})"
+
+
+def _text_faults(name: str, texts: Any) -> Iterator[str]:
+    if not isinstance(texts, tuple) or not all(isinstance(text, str) for text in texts):
+        yield f"{name} is {texts!r:.60}, expected text"
+        return
+    try:
+        "".join(texts).encode()
+    except UnicodeEncodeError as error:
+        yield f"{name} has text that UTF-8 cannot hold ({error.reason})"
+
+
+def _track_faults(tracks: Tracks) -> Iterator[str]:
+    count, steps = len(tracks), tracks.num_steps
+    per_track = {"types": tracks.types, "length_m": tracks.length_m, "width_m": tracks.width_m}
+    per_step = {
+        "x_m": tracks.x_m,
+        "y_m": tracks.y_m,
+        "heading_rad": tracks.heading_rad,
+        "vx_mps": tracks.vx_mps,
+        "vy_mps": tracks.vy_mps,
+        "valid": tracks.valid,
+    }
+    shapes: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
+    shapes = [(name, array.shape, (count,)) for name, array in per_track.items()]
+    shapes += [(name, array.shape, (count, steps)) for name, array in per_step.items()]
+    wrong = [f"tracks.{name} has shape {got}, expected {want}" for name, got, want in shapes if got != want]
+    if wrong:  # nothing below can be asked of arrays that do not fit together
+        yield from wrong
+        return
+    if count == 0:
+        yield "tracks is empty, expected at least one road user"
+    yield from _id_faults("tracks.ids", tracks.ids)
+    yield from _enum_faults("tracks.types", tracks.types, TrackType)
+    yield from _value_faults(tracks)
+    if tracks.ego_index is not None and not 0 <= tracks.ego_index < count:
+        yield f"tracks.ego_index is {tracks.ego_index}, expected None or 0 to {count - 1}"
+    yield from _index_faults("tracks.to_predict", tracks.to_predict, count, "tracks")
+    yield from _duplicate_faults("tracks.to_predict", tracks.to_predict)
+
+
+def _value_faults(tracks: Tracks) -> Iterator[str]:
+    for name in ("x_m", "y_m", "heading_rad", "vx_mps", "vy_mps"):
+        values = getattr(tracks, name)
+        bad = np.count_nonzero(~np.isfinite(values))
+        if bad:
+            yield f"tracks.{name} has {bad} values that are not finite"
+        if np.any(values[~tracks.valid] != 0):
+            yield f"tracks.{name} has values where valid is false, expected zeros"
+    if np.any(np.abs(tracks.position_m) > MAX_EXTENT_M):
+        yield f"tracks reach beyond {MAX_EXTENT_M:.0f} m of origin_m"
+    if np.any(np.abs(tracks.heading_rad) > np.pi + 1e-4):
+        yield "tracks.heading_rad leaves [-pi, pi]: are these degrees?"
+    fastest = float(np.nanmax(tracks.speed_mps, initial=0))
+    if fastest > MAX_SPEED_MPS:
+        yield f"tracks move at {fastest:.0f} m/s, expected at most {MAX_SPEED_MPS:.0f}"
+    for name in ("length_m", "width_m"):
+        if not _all_positive(getattr(tracks, name)):
+            yield f"tracks.{name} has values that are not positive"
+
+
+def _lane_faults(lanes: Lanes) -> Iterator[str]:
+    count = len(lanes)
+    per_lane = ("types", "speed_limit_mps", "speed_limit_known", "width_m", "width_known", "in_junction")
+    for name in per_lane:
+        if getattr(lanes, name).shape != (count,):
+            yield f"lanes.{name} has shape {getattr(lanes, name).shape}, expected {(count,)}"
+    yield from _id_faults("lanes.ids", lanes.ids)
+    yield from _enum_faults("lanes.types", lanes.types, LaneType)
+    yield from _known_faults("lanes.speed_limit", lanes.speed_limit_mps, lanes.speed_limit_known)
+    yield from _known_faults("lanes.width", lanes.width_m, lanes.width_known)
+    if len(lanes.centrelines) != count:
+        yield f"lanes.centrelines has {len(lanes.centrelines)} polylines, expected {count}"
+    yield from _polyline_faults("lanes.centrelines", lanes.centrelines, 2)
+    for name in ("successors", "left_neighbours", "right_neighbours"):
+        pairs = getattr(lanes, name)
+        yield from _index_faults(f"lanes.{name}", pairs, count, "lanes")
+        yield from _duplicate_faults(f"lanes.{name}", pairs)
+        if len(pairs) and lanes.graph_origin == GraphOrigin.ABSENT:
+            yield f"lanes.{name} is given, but graph_origin says that there is none"
+
+
+def _known_faults(name: str, values: np.ndarray, known: np.ndarray) -> Iterator[str]:
+    if values.shape != known.shape:
+        return  # named already
+    if not _all_positive(values[known]):
+        yield f"{name} has known values that are not positive"
+    if np.any(values[~known] != 0):
+        yield f"{name} has values where it is not known, expected zeros"
+
+
+def _map_faults(features: MapFeatures) -> Iterator[str]:
+    for name, least in _LINES_AND_POLYGONS.items():
+        yield from _polyline_faults(name, getattr(features, name), least)
+    kinds: tuple[tuple[str, type[IntEnum]], ...] = (("road_line", LineType), ("road_edge", EdgeType))
+    for name, kind in kinds:
+        types, polylines = getattr(features, f"{name}_types"), getattr(features, f"{name}s")
+        if types.shape != (len(polylines),):
+            yield f"{name}_types has shape {types.shape}, expected {(len(polylines),)}"
+        yield from _enum_faults(f"{name}_types", types, kind)
+    signs = features.stop_signs
+    yield from _point_faults("stop_signs.position_m", signs.position_m)
+    yield from _index_faults("stop_signs.controls (sign)", signs.controls[:, 0], len(signs), "stop signs")
+    yield from _index_faults("stop_signs.controls (lane)", signs.controls[:, 1], len(features.lanes), "lanes")
+    yield from _duplicate_faults("stop_signs.controls", signs.controls)
+
+
+def _signal_faults(signals: Signals, *, num_lanes: int, num_steps: int) -> Iterator[str]:
+    count = len(signals)
+    want = (count, num_steps) if count else signals.states.shape
+    if signals.states.shape != want or signals.valid.shape != want:
+        yield f"signals.states and valid have shapes {signals.states.shape} and {signals.valid.shape}, expected {want}"
+    elif np.any(signals.states[~signals.valid] != 0):
+        yield "signals.states has values where valid is false, expected zeros"
+    if signals.stop_point_m.shape != (count, 2):
+        yield f"signals.stop_point_m has shape {signals.stop_point_m.shape}, expected {(count, 2)}"
+    yield from _point_faults("signals.stop_point_m", signals.stop_point_m)
+    yield from _index_faults("signals.lanes", signals.lanes, num_lanes, "lanes")
+    yield from _duplicate_faults("signals.lanes", signals.lanes)
+    yield from _enum_faults("signals.states", signals.states, SignalState)
+
+
+def _route_faults(route: Route, num_lanes: int) -> Iterator[str]:
+    if route.lanes.shape != route.sections.shape:
+        yield f"route.lanes and route.sections have shapes {route.lanes.shape} and {route.sections.shape}"
+        return
+    yield from _index_faults("route.lanes", route.lanes, num_lanes, "lanes")
+    steps = np.diff(route.sections, prepend=0)
+    if len(route.sections) and (route.sections[0] != 0 or np.any((steps < 0) | (steps > 1))):
+        yield "route.sections does not count 0, 1, 2, ... in driving order"
+
+
+def _polyline_faults(name: str, polylines: Polylines, least_points: int) -> Iterator[str]:
+    starts, points = polylines.starts, polylines.points_m
+    if len(starts) == 0 or starts[0] != 0 or starts[-1] != len(points) or np.any(np.diff(starts) < 0):
+        yield f"{name}.starts does not run from 0 to the number of points ({len(points)}) without going back"
+        return
+    short = int((np.diff(starts) < least_points).sum())
+    if short:
+        yield f"{name} has {short} polylines with fewer than {least_points} points"
+    yield from _point_faults(name, points)
+
+
+def _point_faults(name: str, points_m: np.ndarray) -> Iterator[str]:
+    if not np.all(np.isfinite(points_m)):
+        yield f"{name} has points that are not finite"
+    elif len(points_m) and np.abs(points_m).max() > MAX_EXTENT_M:
+        yield f"{name} reaches beyond {MAX_EXTENT_M:.0f} m of origin_m"
+
+
+def _id_faults(name: str, ids: Any) -> Iterator[str]:
+    if len(set(ids)) != len(ids):
+        yield f"{name} has duplicates"
+    yield from _text_faults(name, ids)
+
+
+def _duplicate_faults(name: str, rows: np.ndarray) -> Iterator[str]:
+    found = rows.tolist()
+    if len({tuple(row) if isinstance(row, list) else row for row in found}) != len(found):
+        yield f"{name} has duplicates"
+
+
+def _all_positive(values: np.ndarray) -> bool:
+    return bool(np.all((values > 0) & np.isfinite(values)))
+
+
+def _enum_faults(name: str, values: np.ndarray, kind: type[IntEnum]) -> Iterator[str]:
+    unknown = sorted(set(np.unique(values).tolist()) - {int(member) for member in kind})
+    if unknown:
+        yield f"{name} has {unknown}, expected members of {kind.__name__} ({min(kind)} to {max(kind)})"
+
+
+def _index_faults(name: str, indices: np.ndarray, count: int, of_what: str) -> Iterator[str]:
+    outside = np.unique(indices[(indices < 0) | (indices >= count)]).tolist()
+    if outside:
+        yield f"{name} points to {outside[:5]}, but there are {count} {of_what}"

@@ -1,0 +1,95 @@
+"""Runs tasks in worker processes that end when their parent does.
+
+Nothing here needs pyarrow, so that a worker that runs SUMO need not load it (see `waycode/__init__.py`).
+"""
+
+import multiprocessing
+import os
+import signal
+import threading
+from collections.abc import Callable, Generator, Mapping
+from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures.process import BrokenProcessPool
+from dataclasses import dataclass, field
+from itertools import islice
+from typing import TypeVar
+
+from waycode.scene.errors import DatasetError
+from waycode.scene.types import Scene
+
+Task = TypeVar("Task")
+Result = TypeVar("Result")
+
+
+@dataclass(frozen=True)
+class ShardContents:
+    """What a task made: scenes, and how many it turned down for which reason."""
+
+    scenes: list[Scene]
+    rejected: Mapping[str, int] = field(default_factory=dict)
+
+
+def run_tasks(
+    tasks: Mapping[str, Task], make: Callable[[Task], Result], *, workers: int
+) -> Generator[tuple[str, Result], None, None]:
+    """Gives each task's result as soon as it is there, made in this process (one worker) or in others.
+
+    Only a few tasks are handed out ahead, so that results never pile up in memory. When a task fails, those already
+    begun are still finished and given before the error is raised: their work is not lost.
+    """
+    if workers <= 1:
+        for name, task in tasks.items():
+            yield name, make(task)
+        return
+    context = multiprocessing.get_context("spawn")  # fork is not safe beside threads, and SUMO has state of its own
+    with ProcessPoolExecutor(min(workers, max(1, len(tasks))), context, initializer=_become_worker) as pool:
+        try:
+            yield from _results(tasks, make, pool, num_ahead=workers + 1)
+        except BrokenProcessPool as error:
+            raise DatasetError(
+                "a worker process was killed (did the machine run out of memory?): "
+                "what is finished is kept, so run the same command again, perhaps with fewer workers"
+            ) from error
+        finally:
+            pool.shutdown(wait=False, cancel_futures=True)
+
+
+def _results(
+    tasks: Mapping[str, Task], make: Callable[[Task], Result], pool: ProcessPoolExecutor, *, num_ahead: int
+) -> Generator[tuple[str, Result], None, None]:
+    waiting = iter(tasks.items())
+    running: dict[Future[Result], str] = {}
+    failure: BaseException | None = None
+    while True:
+        if failure is None:
+            running |= {pool.submit(make, task): name for name, task in islice(waiting, num_ahead - len(running))}
+        if not running:
+            break
+        done, _ = wait(running, return_when=FIRST_COMPLETED)
+        for future in done:
+            name, error = running.pop(future), future.exception()
+            if error is None:
+                yield name, future.result()
+            elif failure is None:
+                failure = error
+        if failure is not None:
+            running = {future: name for future, name in running.items() if not future.cancel()}
+    if failure is not None:
+        raise failure
+
+
+def _become_worker() -> None:
+    """Lets this process end with its parent, however that ends.
+
+    A parent that is killed cannot tell its workers to stop, and they would wait for work for ever: a thread watches it.
+    Ctrl-C ends a worker at once and without a word; its parent says what there is to say.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_DFL)
+    threading.Thread(target=_end_with_parent, daemon=True).start()
+
+
+def _end_with_parent() -> None:
+    parent = multiprocessing.parent_process()
+    if parent is not None:
+        parent.join()
+        os._exit(1)

@@ -1,0 +1,203 @@
+"""One nuPlan log: an sqlite file. Tokens are blobs of 8 bytes, times are microseconds."""
+
+import re
+import sqlite3
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing, contextmanager
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import numpy as np
+from jaxtyping import Bool, Float, Int, Int64
+
+from waycode.sources.base import SourceError
+
+STEP_S = 0.1
+TOLERANCE_US = 35_000  # frames come every 50 ms: the next one is never this near, jitter is never this large
+MAX_MISSING_STEPS = 3  # in a row
+
+EGO_COLUMNS = ("x", "y", "qw", "qx", "qy", "qz", "vx", "vy", "angular_rate_z")
+BOX_COLUMNS = ("x", "y", "yaw", "length", "width", "vx", "vy")
+TABLES: Mapping[str, tuple[str, ...]] = {
+    "log": ("location", "map_version"),
+    "lidar_pc": ("token", "timestamp", "ego_pose_token", "scene_token"),
+    "ego_pose": ("token", *EGO_COLUMNS),
+    "lidar_box": ("lidar_pc_token", "track_token", *BOX_COLUMNS),
+    "track": ("token", "category_token"),
+    "category": ("token", "name"),
+    "scene": ("token", "roadblock_ids"),
+    "scenario_tag": ("lidar_pc_token", "type"),
+    "traffic_light_status": ("lidar_pc_token", "lane_connector_id", "status"),
+}
+
+
+@dataclass(frozen=True)
+class OpenLog:
+    """A log that is being read; `rows` names the file in its errors."""
+
+    file: Path
+    connection: sqlite3.Connection
+
+    def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        try:
+            return self.connection.execute(query, parameters).fetchall()
+        except sqlite3.DatabaseError as error:
+            raise SourceError(
+                f"{self.file} cannot be read as a nuPlan log ({error}): is it a whole sqlite file?"
+            ) from error
+
+    def rows_of_frames(self, query: str, tokens: Sequence[bytes]) -> list[tuple[Any, ...]]:
+        """Rows of a query that ends in "IN", for some frames."""
+        return self.rows(f"{query} ({','.join('?' * len(tokens))})", tokens)
+
+
+@contextmanager
+def open_log(file: Path) -> Iterator[OpenLog]:
+    """Opens a log for reading alone, and checks that it has the tables and columns that are used here."""
+    if not file.is_file():
+        raise SourceError(f"{file} does not exist: expected a nuPlan log (.db)")
+    with closing(sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode=ro", uri=True)) as connection:
+        log = OpenLog(file, connection)
+        tables = {name for (name,) in log.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
+        for table, columns in TABLES.items():
+            if table not in tables:
+                raise SourceError(f"{file} has no table {table}; it has {', '.join(sorted(tables)) or 'none'}")
+            present = [row[1] for row in log.rows(f"PRAGMA table_info({table})")]
+            missing = [column for column in columns if column not in present]
+            if missing:
+                raise SourceError(f"{file}: table {table} has no column {', '.join(missing)}; it has {present}")
+        yield log
+
+
+@dataclass(frozen=True)
+class LogIndex:
+    """The frames of a log in the order of time, and the types of scenario that some of them are tagged with."""
+
+    tokens: list[bytes]
+    times_us: Int64[np.ndarray, " n"]
+    tags: dict[bytes, tuple[str, ...]]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Window:
+    """What a log says about the steps of one scene; a frame that is missing is a step without values."""
+
+    num_steps: int
+    steps: Int[np.ndarray, " n"]  # the steps that have a frame, counted from 0
+    ego: Float[np.ndarray, "n 9"]  # EGO_COLUMNS
+    box_steps: Int[np.ndarray, " b"]
+    boxes: Float[np.ndarray, "b 7"]  # BOX_COLUMNS
+    box_tracks: tuple[str, ...]
+    box_categories: tuple[str, ...]
+    lights: tuple[tuple[int, int, str], ...]  # step, lane connector, status
+    roadblocks: tuple[int, ...]
+    tags: tuple[str, ...]
+    map_names: tuple[str, ...]  # the folder of the map is one of these
+
+
+def read_frames(log: OpenLog) -> tuple[list[bytes], Int64[np.ndarray, " n"]]:
+    """The tokens and times of all frames, in the order of time."""
+    frames = log.rows("SELECT token, timestamp FROM lidar_pc ORDER BY timestamp, token")
+    if not frames:
+        raise SourceError(f"{log.file} has no frames: table lidar_pc is empty")
+    return [token for token, _ in frames], np.array([time_us for _, time_us in frames], np.int64)
+
+
+def read_index(log: OpenLog) -> LogIndex:
+    tokens, times_us = read_frames(log)
+    tags: dict[bytes, set[str]] = {}
+    for token, kind in log.rows("SELECT lidar_pc_token, type FROM scenario_tag"):
+        tags.setdefault(token, set()).add(kind)
+    return LogIndex(tokens, times_us, {token: tuple(sorted(kinds)) for token, kinds in tags.items()})
+
+
+def window_frames(
+    times_us: Int64[np.ndarray, " n"], current: Int[np.ndarray, " k"], steps: Int[np.ndarray, " T"]
+) -> tuple[Int64[np.ndarray, "k T"], Bool[np.ndarray, " k"]]:
+    """The frame of each step around each current frame, -1 where one is missing, and which windows are good.
+
+    A window is good if its first and last step are there and no more than MAX_MISSING_STEPS in a row are not.
+    """
+    wanted_us = times_us[current][:, None] + steps * round(STEP_S * 1e6)
+    after = np.minimum(np.searchsorted(times_us, wanted_us), len(times_us) - 1)
+    before = np.maximum(after - 1, 0)
+    nearer = np.abs(times_us[after] - wanted_us) < np.abs(times_us[before] - wanted_us)
+    frames = np.where(nearer, after, before)
+    missing = np.abs(times_us[frames] - wanted_us) > TOLERANCE_US
+    run = min(MAX_MISSING_STEPS + 1, len(steps))
+    has_gap = np.lib.stride_tricks.sliding_window_view(missing, run, axis=1).all(axis=-1).any(axis=-1)
+    return np.where(missing, -1, frames), ~(missing[:, 0] | missing[:, -1] | has_gap)
+
+
+def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> Window:
+    """Everything about the scene whose current step is the frame with this token."""
+    step_of = _steps_of_frames(log, token, steps)
+    tokens = list(step_of)
+    ego = log.rows_of_frames(
+        f"SELECT f.token, {_columns('e', EGO_COLUMNS)} FROM lidar_pc f JOIN ego_pose e ON e.token = f.ego_pose_token "  # noqa: S608
+        "WHERE f.token IN",
+        tokens,
+    )
+    if len(ego) != len(tokens):
+        raise SourceError(f"{log.file} has {len(ego)} ego poses for the {len(tokens)} frames around {token.hex()}")
+    boxes = log.rows_of_frames(
+        f"SELECT b.lidar_pc_token, b.track_token, c.name, {_columns('b', BOX_COLUMNS)} FROM lidar_box b "  # noqa: S608
+        "JOIN track t ON t.token = b.track_token JOIN category c ON c.token = t.category_token "
+        "WHERE b.lidar_pc_token IN",
+        tokens,
+    )
+    lights = log.rows_of_frames(
+        "SELECT lidar_pc_token, lane_connector_id, status FROM traffic_light_status WHERE lidar_pc_token IN", tokens
+    )
+    tags = log.rows("SELECT DISTINCT type FROM scenario_tag WHERE lidar_pc_token = ?", [token])
+    return Window(
+        num_steps=len(steps),
+        steps=np.array([step_of[row[0]] for row in ego], np.int64),
+        ego=_numbers([row[1:] for row in ego], len(EGO_COLUMNS)),
+        box_steps=np.array([step_of[row[0]] for row in boxes], np.int64),
+        boxes=_numbers([row[3:] for row in boxes], len(BOX_COLUMNS)),
+        box_tracks=tuple(row[1].hex() for row in boxes),
+        box_categories=tuple(row[2] for row in boxes),
+        lights=tuple(sorted((step_of[frame], int(connector), status) for frame, connector, status in lights)),
+        roadblocks=_roadblocks(log, token),
+        tags=tuple(sorted(kind for (kind,) in tags)),
+        map_names=_map_names(log),
+    )
+
+
+def _steps_of_frames(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> dict[bytes, int]:
+    """The frames of a scene and the step that each is."""
+    tokens, times_us = read_frames(log)
+    if token not in tokens:
+        raise SourceError(f"{log.file} has no frame {token.hex()}: is this reference from another log?")
+    (frames,), (good,) = window_frames(times_us, np.array([tokens.index(token)]), steps)
+    if not good:
+        raise SourceError(f"{log.file} does not cover {len(steps)} steps of {STEP_S} s around the frame {token.hex()}")
+    return {tokens[frame]: step for step, frame in enumerate(frames) if frame >= 0}
+
+
+def _roadblocks(log: OpenLog, token: bytes) -> tuple[int, ...]:
+    """The route of the scene that a frame belongs to: a text of numbers with blanks or commas between them."""
+    rows = log.rows(
+        "SELECT s.roadblock_ids FROM scene s JOIN lidar_pc f ON f.scene_token = s.token WHERE f.token = ?", [token]
+    )
+    return tuple(int(number) for number in re.findall(r"\d+", rows[0][0] or "")) if rows else ()
+
+
+def _map_names(log: OpenLog) -> tuple[str, ...]:
+    """In the logs, `map_version` is the name of the map's folder; `location` is asked if there is none of that name."""
+    rows = log.rows("SELECT map_version, location FROM log")
+    if not rows:
+        raise SourceError(f"{log.file}: table log is empty, expected the name of the map in it")
+    return tuple(name.removesuffix(".gpkg") for name in rows[0] if name)
+
+
+def _columns(table: str, columns: Sequence[str]) -> str:
+    return ", ".join(f"{table}.{column}" for column in columns)
+
+
+def _numbers(rows: Sequence[Sequence[float | None]], width: int) -> Float[np.ndarray, "n k"]:
+    """Rows as an array; what is missing is NaN."""
+    return np.array(rows, np.float64).reshape(-1, width)

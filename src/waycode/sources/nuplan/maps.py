@@ -1,0 +1,272 @@
+"""A city's map: the layers of a GeoPackage, in metres.
+
+Layers are stored in degrees; layer `meta` names the city's UTM zone (`projectedCoordSystem`), in which the logs are.
+The `fid` of a row is what other layers refer to. Of a lane connector, the lane that it leaves is `exit_lane_fid` and
+the lane that it leads to is `entry_lane_fid`. Lanes of a group are numbered (`lane_index`) from left to right.
+"""
+
+import json
+import re
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import shapely
+
+from waycode.scene import LaneType
+from waycode.sources.base import SourceError
+
+VERSIONS_FILE = "nuplan-maps-v1.0.json"
+STOP_SIGN = 1  # of stop_polygon_type_fid: 0 crossing, 1 stop sign, 2 traffic light, 3 turn stop, 4 yield
+LANE_TYPES = {0: LaneType.STREET, 1: LaneType.BIKE}  # of lane_type_fid
+CITIES_KEPT = 4  # nuPlan has four: a worker that meets all of them still reads each once
+
+LAYERS: Mapping[str, tuple[str, ...]] = {
+    "baseline_paths": ("lane_fid", "lane_connector_fid"),
+    "lanes_polygons": (
+        "lane_group_fid", "lane_index", "lane_type_fid", "left_boundary_fid", "right_boundary_fid", "speed_limit_mps",
+    ),
+    "lane_connectors": ("exit_lane_fid", "entry_lane_fid", "lane_group_connector_fid", "speed_limit_mps"),
+    "boundaries": ("boundary_type_fid",),
+    "stop_polygons": ("stop_polygon_type_fid",),
+    "crosswalks": (),
+    "road_segments": (),
+    "intersections": (),
+}  # fmt: skip
+OPTIONAL_LAYERS: Mapping[str, tuple[str, ...]] = {
+    "generic_drivable_areas": (),
+    "carpark_areas": (),
+    "speed_bumps": (),
+    "gen_lane_connectors_scaled_width_polygons": ("lane_connector_fid", "left_boundary_fid", "right_boundary_fid"),
+}
+OPTIONAL_COLUMNS: Mapping[str, tuple[str, ...]] = {"stop_polygons": ("lane_fids", "lane_connector_fids")}
+DRIVABLE_LAYERS = ("road_segments", "intersections", "generic_drivable_areas", "carpark_areas")
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapLane:
+    """A lane or a lane connector; numbers are fids, and None where the map gives none."""
+
+    fid: int
+    is_connector: bool
+    baseline: Any  # LineString in driving direction
+    group: int | None  # lane group ("roadblock") or lane group connector
+    index: int | None  # within the group, from left to right
+    type: LaneType
+    speed_limit_mps: float | None
+    left_boundary: int | None
+    right_boundary: int | None
+    leaves: int | None  # a connector's lane before it
+    leads_to: int | None  # a connector's lane after it
+
+
+@dataclass(frozen=True)
+class StopSign:
+    polygon: Any
+    lanes: tuple[int, ...]
+    connectors: tuple[int, ...]
+
+
+class Features:
+    """Shapes that can be asked which of them meet a region."""
+
+    def __init__(self, items: Sequence[Any], shapes: Sequence[Any]):
+        self.items = list(items)
+        self._tree = shapely.STRtree(list(shapes))
+
+    def within(self, region: Any) -> list[Any]:
+        return [self.items[i] for i in sorted(self._tree.query(region, predicate="intersects").tolist())]
+
+
+@dataclass(frozen=True, kw_only=True)
+class CityMap:
+    lanes: Features  # MapLane
+    boundaries: Mapping[int, tuple[Any, int]]  # line, boundary_type_fid
+    drivable: Features  # polygons
+    crosswalks: Features
+    speed_bumps: Features
+    stop_signs: Features  # StopSign
+    roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes of a group
+    roadblock_connectors: Mapping[int, tuple[MapLane, ...]]  # lane connectors of a group connector
+
+
+def map_file(maps_root: Path, names: Sequence[str], log: Path) -> Path:
+    """The GeoPackage of a log's city: <maps_root>/<name>/<version>/map.gpkg."""
+    if not maps_root.is_dir():
+        raise SourceError(f"{maps_root} does not exist: expected nuPlan's maps, <location>/<version>/map.gpkg")
+    there = sorted(path.name for path in maps_root.iterdir() if path.is_dir())
+    name = next((name for name in names if name in there), None)
+    if name is None:
+        raise SourceError(
+            f"{log} needs {maps_root}/{names[0] if names else '<location>'}/<version>/map.gpkg; {maps_root} has "
+            f"{', '.join(there) or 'no folders'}"
+        )
+    files = sorted((maps_root / name).glob("*/map.gpkg"))
+    if len(files) > 1:
+        files = [file for file in files if file.parent.name == _version(maps_root, name)]
+    if len(files) != 1:
+        raise SourceError(
+            f"{maps_root / name} has {len(files)} files <version>/map.gpkg that could be meant, expected one, or "
+            f"{maps_root / VERSIONS_FILE} to name the version"
+        )
+    return files[0]
+
+
+def _version(maps_root: Path, name: str) -> str | None:
+    """The version of a city's map that the list beside the maps names."""
+    try:
+        listed = json.loads((maps_root / VERSIONS_FILE).read_text())
+        return str(listed[name]["version"])
+    except (OSError, json.JSONDecodeError, KeyError, TypeError):
+        return None
+
+
+@lru_cache(maxsize=CITIES_KEPT)
+def city_map(file: str) -> CityMap:
+    """Reads a map; the last few are kept, in each process on its own."""
+    layers = _read_layers(file)
+    lanes = [*_lanes(layers), *_connectors(layers)]
+    if not lanes:
+        raise SourceError(f"{file} has no lanes with a baseline")
+    bounds = layers["boundaries"]
+    signs = list(_stop_signs(layers["stop_polygons"]))
+    drivable = [shape for name in DRIVABLE_LAYERS if name in layers for shape in layers[name]["geometry"]]
+    crosswalks = list(layers["crosswalks"]["geometry"])
+    bumps = list(layers["speed_bumps"]["geometry"]) if "speed_bumps" in layers else []
+    return CityMap(
+        lanes=Features(lanes, [lane.baseline for lane in lanes]),
+        boundaries={
+            int(fid): (line, -1 if (kind := _number(raw)) is None else kind)
+            for fid, line, raw in zip(bounds.index, bounds["geometry"], bounds["boundary_type_fid"], strict=True)
+        },
+        drivable=Features(drivable, drivable),
+        crosswalks=Features(crosswalks, crosswalks),
+        speed_bumps=Features(bumps, bumps),
+        stop_signs=Features(signs, [sign.polygon for sign in signs]),
+        roadblocks=_groups(lane for lane in lanes if not lane.is_connector),
+        roadblock_connectors=_groups(lane for lane in lanes if lane.is_connector),
+    )
+
+
+def _read_layers(file: str) -> dict[str, Any]:
+    """The layers as tables indexed by fid, in the city's UTM zone."""
+    try:
+        import geopandas  # noqa: F401 (pyogrio gives its tables)
+        import pyogrio
+    except ImportError as error:
+        raise SourceError("nuPlan's maps need geopandas and pyogrio: pip install 'waycode[nuplan]'") from error
+    try:
+        present = set(pyogrio.list_layers(file)[:, 0])
+        missing = [name for name in ("meta", *LAYERS) if name not in present]
+        if missing:
+            raise SourceError(f"{file} has no layer {', '.join(missing)}; it has {', '.join(sorted(present))}")
+        meta = pyogrio.read_dataframe(file, layer="meta")
+        systems = meta["value"][meta["key"] == "projectedCoordSystem"]
+        if len(systems) != 1:
+            raise SourceError(
+                f"{file}: layer meta does not name one projectedCoordSystem; its keys are {list(meta['key'])}"
+            )
+        wanted = {**LAYERS, **{name: columns for name, columns in OPTIONAL_LAYERS.items() if name in present}}
+        return {name: _read_layer(file, name, columns, systems.iloc[0]) for name, columns in wanted.items()}
+    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, KeyError) as error:
+        raise SourceError(f"{file} cannot be read as a nuPlan map ({error})") from error
+
+
+def _read_layer(file: str, layer: str, columns: Sequence[str], system: str) -> Any:
+    import pyogrio
+
+    present = list(pyogrio.read_info(file, layer=layer)["fields"])
+    missing = [column for column in columns if column not in present]
+    if missing:
+        raise SourceError(f"{file}: layer {layer} has no column {', '.join(missing)}; it has {', '.join(present)}")
+    used = [*columns, *(column for column in OPTIONAL_COLUMNS.get(layer, ()) if column in present)]
+    table = pyogrio.read_dataframe(file, layer=layer, columns=used, fid_as_index=True, force_2d=True)
+    if table.crs is None:
+        raise SourceError(f"{file}: layer {layer} does not say in which coordinates it is stored")
+    table = table[table["geometry"].notna() & ~table["geometry"].is_empty]
+    return table.to_crs(system)
+
+
+def _lanes(layers: Mapping[str, Any]) -> Iterator[MapLane]:
+    baselines = _baselines(layers["baseline_paths"], "lane_fid")
+    for row in layers["lanes_polygons"].itertuples():
+        if int(row.Index) in baselines:
+            kind = _number(row.lane_type_fid)
+            yield MapLane(
+                fid=int(row.Index),
+                is_connector=False,
+                baseline=baselines[int(row.Index)],
+                group=_number(row.lane_group_fid),
+                index=_number(row.lane_index),
+                type=LaneType.UNKNOWN if kind is None else LANE_TYPES.get(kind, LaneType.UNKNOWN),
+                speed_limit_mps=_speed(row.speed_limit_mps),
+                left_boundary=_number(row.left_boundary_fid),
+                right_boundary=_number(row.right_boundary_fid),
+                leaves=None,
+                leads_to=None,
+            )
+
+
+def _connectors(layers: Mapping[str, Any]) -> Iterator[MapLane]:
+    baselines = _baselines(layers["baseline_paths"], "lane_connector_fid")
+    polygons = layers.get("gen_lane_connectors_scaled_width_polygons")
+    sides = {} if polygons is None else {_number(row.lane_connector_fid): row for row in polygons.itertuples()}
+    for row in layers["lane_connectors"].itertuples():
+        if int(row.Index) in baselines:
+            side = sides.get(int(row.Index))
+            yield MapLane(
+                fid=int(row.Index),
+                is_connector=True,
+                baseline=baselines[int(row.Index)],
+                group=_number(row.lane_group_connector_fid),
+                index=None,
+                type=LaneType.STREET,
+                speed_limit_mps=_speed(row.speed_limit_mps),
+                left_boundary=None if side is None else _number(side.left_boundary_fid),
+                right_boundary=None if side is None else _number(side.right_boundary_fid),
+                leaves=_number(row.exit_lane_fid),
+                leads_to=_number(row.entry_lane_fid),
+            )
+
+
+def _baselines(paths: Any, column: str) -> dict[int, Any]:
+    """The line of each lane (or connector); of several pieces in one row the longest counts."""
+    lines = {}
+    for owner, shape in zip(paths[column], paths["geometry"], strict=True):
+        fid = _number(owner)
+        if fid is not None and shape.length > 0:
+            lines[fid] = max(shapely.get_parts(shape), key=lambda part: float(part.length))
+    return lines
+
+
+def _stop_signs(polygons: Any) -> Iterator[StopSign]:
+    for row in polygons.itertuples():
+        if _number(row.stop_polygon_type_fid) == STOP_SIGN:
+            named = (_numbers(getattr(row, column, "")) for column in OPTIONAL_COLUMNS["stop_polygons"])
+            yield StopSign(row.geometry, *named)
+
+
+def _groups(lanes: Iterator[MapLane]) -> dict[int, tuple[MapLane, ...]]:
+    groups: dict[int, tuple[MapLane, ...]] = {}
+    for lane in lanes:
+        if lane.group is not None:
+            groups[lane.group] = (*groups.get(lane.group, ()), lane)
+    return groups
+
+
+def _number(value: Any) -> int | None:
+    """An integer column with gaps comes as floats with NaN, or as text."""
+    if value is None or value == "" or value != value:
+        return None
+    return int(float(value))
+
+
+def _numbers(text: Any) -> tuple[int, ...]:
+    return tuple(int(number) for number in re.findall(r"\d+", text)) if isinstance(text, str) else ()
+
+
+def _speed(value: Any) -> float | None:
+    return float(value) if value is not None and np.isfinite(value) and value > 0 else None

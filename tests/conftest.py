@@ -1,0 +1,18 @@
+"""Shapes and types are checked in every call while the tests run."""
+
+from pathlib import Path
+
+import pytest
+from jaxtyping import install_import_hook
+
+install_import_hook("waycode", "beartype.beartype")
+
+SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
+
+
+@pytest.fixture(scope="session")
+def shared_data() -> Path:
+    """The real scenes that the developers share; tests that use them are marked `real_data`."""
+    if not SHARED_DATA.is_dir():
+        pytest.skip("the real scenes are not here: they may not be redistributed, so they are not in the repository")
+    return SHARED_DATA
