@@ -12,6 +12,7 @@ from typing import Any
 import matplotlib.image
 import pytest
 
+import nuplan_files
 from scenes import bare_scene, small_scene
 from waycode import __version__
 from waycode.cli import data, main
@@ -182,6 +183,25 @@ def test_convert_can_be_run_again_and_refuses_other_settings(shared_data: Path, 
     assert main(["data", "convert", *files, "--from", "gpudrive", "--out", out]) == 2
     assert "holds a dataset with other settings" in complaint_of(capsys)
     assert main(["data", "check", out]) == 0
+
+
+@pytest.mark.real_data
+@pytest.mark.parametrize(("source", "raw"), [("womd", "womd-tfrecord"), ("argoverse2", "argoverse2")])
+def test_convert_reads_the_real_files(source: str, raw: str, shared_data: Path, tmp_path: Path) -> None:
+    out = tmp_path / "real"
+    assert main(["data", "convert", str(shared_data / raw), "--from", source, "--out", str(out)]) == 0
+    assert load_scene(out).source == source
+    assert main(["data", "check", str(out)]) == 0
+
+
+def test_convert_reads_nuplan_with_its_options(tmp_path: Path, capsys: Output) -> None:
+    log, maps, out = nuplan_files.write_log(tmp_path / "log.db"), tmp_path / "maps", tmp_path / "out"
+    nuplan_files.write_map(maps)
+    command = ["data", "convert", str(log), "--from", "nuplan", "--out", str(out), "--limit", "2"]
+    assert main(command) == 2
+    assert "--maps" in complaint_of(capsys)
+    assert main([*command, "--maps", str(maps), "--future-s", "5"]) == 0
+    assert load_scene(out).num_steps == 20 + 1 + 50
 
 
 def test_sumo_passes_its_options_on(tmp_path: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
