@@ -102,3 +102,11 @@ def test_unobserved_and_pedestrians() -> None:
     assert classify(replace(scene, tracks=replace(scene.tracks, valid=unseen))) == [Manoeuvre.UNOBSERVED]
     person = replace(scene.tracks, types=np.array([TrackType.PEDESTRIAN], np.int8))
     assert classify(replace(scene, tracks=person)) == [Manoeuvre.STRAIGHT]
+
+
+def test_a_loop_with_straight_sides_is_no_roundabout() -> None:
+    corners = 20 * np.array([[1, -1], [1, 1], [-1, 1], [-1, -1], [1, -1]])
+    sides = [np.linspace(corners[side], corners[side + 1], 21) for side in range(4)]
+    block = lanes_of(sides, successors=as_pairs([(0, 1), (1, 2), (2, 3), (3, 0)]))
+    driven = np.stack([np.full(STEPS, 20.0), np.linspace(-18, 18, STEPS)], axis=-1)
+    assert classify(scene_of(driven, block)) == [Manoeuvre.STRAIGHT]

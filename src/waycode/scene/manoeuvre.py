@@ -20,6 +20,7 @@ TURN_RAD = np.radians(30)
 SLOW_DOWN_RATIO = 0.6
 ROUNDABOUT_CYCLE_M = 220.0  # the longest way around a ring that still counts as a roundabout
 ROUNDABOUT_STEPS = 10
+ROUNDABOUT_BEND, ROUNDABOUT_ROUND_SHARE = 0.4, 0.75  # of a circle's curvature, on this share of the way around
 LANE_STRIDE = 3  # every third step is enough to see a lane change
 LANE_REACH_M = 2.5  # how far from a centreline a road user is still on the lane
 NEAREST_LANE_POINTS = 12
@@ -125,17 +126,34 @@ def _lane_facts(
 
 
 def _ring_lanes(lanes: Lanes) -> Bool[np.ndarray, " L"]:
-    """Lanes from which a short way leads back to themselves."""
+    """Lanes of roundabouts: a short way leads back to them, and nearly all of it bends to the same side."""
     count = len(lanes)
-    length = np.array([max(float(arclengths(line)[-1]), 0.01) for line in lanes.centrelines.as_list()])
+    ring = np.zeros(count, np.bool_)
     if len(lanes.successors) == 0:
-        return np.zeros(count, np.bool_)
+        return ring
+    lines = [line.astype(np.float64) for line in lanes.centrelines.as_list()]
+    length = np.array([max(float(arclengths(line)[-1]), 0.01) for line in lines])
     before, after = lanes.successors.T
     graph = csr_matrix((length[after], (before, after)), shape=(count, count))
-    way = dijkstra(graph, limit=ROUNDABOUT_CYCLE_M)  # way[i, j]: length of the lanes after i up to and with j
-    back = np.full(count, np.inf)
-    np.minimum.at(back, before, length[after] + way[after, before])
-    return back <= ROUNDABOUT_CYCLE_M
+    # way[i, j]: length of the lanes after i up to and with j; via[i, j]: the lane before j on that way
+    way, via = dijkstra(graph, limit=ROUNDABOUT_CYCLE_M, return_predecessors=True)
+    around = length[after] + way[after, before]
+    for index in np.flatnonzero(around <= ROUNDABOUT_CYCLE_M):
+        cycle = [int(before[index])]
+        while cycle[-1] != after[index]:
+            cycle.append(int(via[after[index], cycle[-1]]))
+        if _is_round([lines[lane] for lane in cycle], length[cycle]):
+            ring[cycle] = True
+    return ring
+
+
+def _is_round(lines: list[np.ndarray], length_m: Float[np.ndarray, " n"]) -> bool:
+    """Whether a closed chain of lanes bends like a circle: a block of houses or a U-turn has long straight pieces."""
+    turn = np.array([wrap_angle(np.diff(directions(line))).sum() for line in lines])
+    circle = 2 * np.pi / length_m.sum()  # curvature of a circle of this length
+    bends = np.abs(turn) / length_m > ROUNDABOUT_BEND * circle
+    same_side = np.sign(turn) == np.sign(turn.sum())
+    return float(length_m[bends & same_side].sum() / length_m.sum()) > ROUNDABOUT_ROUND_SHARE
 
 
 class _Sides:
