@@ -146,6 +146,40 @@ class Info:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Split:
+    """Split a dataset in two by the scenes' ids, to hold scenes out for validation."""
+
+    folder: tyro.conf.Positional[Path]
+    """Folder of the dataset."""
+    kept: Path
+    """Folder for the scenes that are kept."""
+    held_out: Path
+    """Folder for the scenes that are held out."""
+    share: float = 0.1
+    """Share of the scenes to hold out."""
+    workers: int = 1
+    """Processes to use."""
+    json: Flag = False
+    """Print the contents of both dataset.json."""
+
+    def run(self) -> int:
+        from waycode.scene.dataset import Dataset
+        from waycode.scene.split import split_dataset
+
+        workers = checked_workers(self.workers)
+        with progress("copying", len(Dataset(self.folder))) as advance:
+            infos = split_dataset(
+                self.folder, kept=self.kept, held_out=self.held_out, share=self.share, workers=workers, on_shard=advance
+            )
+        if self.json:
+            say_json({"kept": asdict(infos[0]), "held_out": asdict(infos[1])})
+        else:
+            for info, out in zip(infos, (self.kept, self.held_out), strict=True):
+                say(_done(info.num_scenes, info.num_shards, 0, out))
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
 class Check:
     """Check a dataset: checksums, every scene, unique ids. Exit code 1 if there is any fault."""
 
@@ -223,6 +257,7 @@ DataCommand = (
     Annotated[Sumo, tyro.conf.subcommand("sumo")]
     | Annotated[Convert, tyro.conf.subcommand("convert")]
     | Annotated[Info, tyro.conf.subcommand("info")]
+    | Annotated[Split, tyro.conf.subcommand("split")]
     | Annotated[Check, tyro.conf.subcommand("check")]
     | Annotated[Show, tyro.conf.subcommand("show")]
 )

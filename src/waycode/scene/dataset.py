@@ -107,6 +107,12 @@ class Dataset(Sequence[Scene]):
         shard = bisect_right(self._ends, place)
         return self._read(self.info.shards[shard], place - self._ends[shard] + self.info.shards[shard].num_scenes)
 
+    def ids(self) -> list[str]:
+        """The ids of all scenes, in order, without reading the scenes."""
+        return [
+            str(name) for shard in self.info.shards for name in self._file(shard.file).read(["id"])["id"].to_pylist()
+        ]
+
     def _read(self, shard: ShardInfo, row: int) -> Scene:
         try:
             return scene_from_row(self._file(shard.file).read_row_group(row, use_threads=False))

@@ -1,0 +1,67 @@
+"""Splits a dataset in two by the scenes' ids, so that what was held out once stays held out."""
+
+import hashlib
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+from waycode.scene.dataset import Dataset, DatasetError, DatasetInfo, write_dataset
+from waycode.scene.workers import ShardContents
+
+SCENES_PER_SHARD = 32
+_SIDES = {"kept": False, "held out": True}
+
+
+@dataclass(frozen=True)
+class _Part:
+    folder: Path
+    scenes: tuple[int, ...]
+
+
+def is_held_out(scene_id: str, share: float) -> bool:
+    """Decided by the id alone: the same scene falls on the same side in every dataset that it is part of."""
+    digest = hashlib.sha256(scene_id.encode()).digest()
+    return int.from_bytes(digest[:8], "big") / 2**64 < share
+
+
+def split_dataset(
+    folder: str | Path,
+    *,
+    kept: str | Path,
+    held_out: str | Path,
+    share: float,
+    workers: int = 1,
+    on_shard: Callable[[int], None] = lambda num_scenes: None,
+) -> tuple[DatasetInfo, DatasetInfo]:
+    """Copies a dataset into two: about `share` of the scenes go to `held_out`, the rest to `kept`."""
+    if not 0 < share < 1:
+        raise DatasetError(f"share is {share}, expected a number between 0 and 1")
+    dataset = Dataset(folder)
+    ids = dataset.ids()
+    sides = {name: [i for i in range(len(ids)) if is_held_out(ids[i], share) == held] for name, held in _SIDES.items()}
+    infos = []
+    for name, out in (("kept", kept), ("held out", held_out)):
+        if not sides[name]:
+            raise DatasetError(f"no scene of {folder} is {name} with a share of {share}: choose another share")
+        infos.append(
+            write_dataset(
+                out,
+                _parts(dataset.folder, sides[name]),
+                make=_copy,
+                source=dataset.info.source,
+                settings={"split_of": dataset.info.settings_sha256, "share": share, "side": name},
+                workers=workers,
+                on_shard=on_shard,
+            )
+        )
+    return infos[0], infos[1]
+
+
+def _parts(folder: Path, scenes: list[int]) -> list[_Part]:
+    starts = range(0, len(scenes), SCENES_PER_SHARD)
+    return [_Part(folder, tuple(scenes[start : start + SCENES_PER_SHARD])) for start in starts]
+
+
+def _copy(part: _Part) -> ShardContents:
+    dataset = Dataset(part.folder)
+    return ShardContents([dataset[scene] for scene in part.scenes])
