@@ -1,4 +1,4 @@
-"""The command line: `waycode data ...` and `waycode demo`.
+"""The command line: `waycode data ...`, `waycode train`, `waycode eval ...` and `waycode demo`.
 
 Each command is a frozen dataclass, its fields are the options, and its `run` prints what was found and returns the exit
 code: 0 is success, 1 a dataset with faults, 2 bad input (one sentence on stderr), 130 a run that the user stopped.
@@ -16,10 +16,17 @@ from waycode import __version__
 from waycode.cli.console import complain, say
 from waycode.cli.data import Data
 from waycode.cli.demo import Demo
+from waycode.cli.evaluate import Evaluate
+from waycode.cli.train import Train
 from waycode.scene.errors import WaycodeError
 
 FAILED, BAD_INPUT, STOPPED = 1, 2, 130
-Command = Annotated[Data, tyro.conf.subcommand("data")] | Annotated[Demo, tyro.conf.subcommand("demo")]
+Command = (
+    Annotated[Data, tyro.conf.subcommand("data")]
+    | Annotated[Train, tyro.conf.subcommand("train")]
+    | Annotated[Evaluate, tyro.conf.subcommand("eval")]
+    | Annotated[Demo, tyro.conf.subcommand("demo")]
+)
 DESCRIPTION = "Waycode plans motion by searching a compressed code of the way ahead."
 
 
@@ -46,8 +53,8 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain("stopped; run again to continue", STOPPED)
 
 
-def _parse(arguments: list[str]) -> Data | Demo:
-    command: Data | Demo = tyro.cli(
+def _parse(arguments: list[str]) -> Data | Train | Evaluate | Demo:
+    command: Data | Train | Evaluate | Demo = tyro.cli(
         Command,
         prog="waycode",
         description=DESCRIPTION,

@@ -27,7 +27,7 @@ def summary_tables(summary: DatasetSummary) -> RenderableType:
     return Group(*(table for table in tables if table.row_count))
 
 
-def _table(title: str, *columns: str) -> Table:
+def plain_table(title: str, *columns: str) -> Table:
     table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
     table.show_header = any(columns)
     for position, column in enumerate(columns):
@@ -36,7 +36,7 @@ def _table(title: str, *columns: str) -> Table:
 
 
 def _overview(summary: DatasetSummary) -> Table:
-    table = _table(summary.folder, "", "")
+    table = plain_table(summary.folder, "", "")
     mixed = len(summary.steps) > 1
     steps = ", ".join(f"{steps} ({count} scenes)" if mixed else str(steps) for steps, count in summary.steps.items())
     table.add_row("source", summary.source)
@@ -50,7 +50,7 @@ def _overview(summary: DatasetSummary) -> Table:
 
 
 def _road_users(summary: DatasetSummary) -> Table:
-    table = _table("road users", "", "total", "per scene", "moving", "comfort", "to predict", "comfort ")
+    table = plain_table("road users", "", "total", "per scene", "moving", "comfort", "to predict", "comfort ")
     for kind, counts in summary.road_users.items():
         table.add_row(
             kind, f"{counts.total:,}", f"{counts.per_scene:.1f}", f"{counts.moving:,}",
@@ -67,7 +67,7 @@ def _share(part: int, whole: int) -> str:
 
 
 def _manoeuvres(summary: DatasetSummary) -> Table:
-    table = _table("manoeuvres", "", "all tracks", "share", "to predict", "share")
+    table = plain_table("manoeuvres", "", "all tracks", "share", "to predict", "share")
     everyone, predicted = sum(summary.manoeuvres.values()), sum(summary.predicted_manoeuvres.values())
     for name, count in summary.manoeuvres.items():
         chosen = summary.predicted_manoeuvres.get(name, 0)
@@ -76,21 +76,21 @@ def _manoeuvres(summary: DatasetSummary) -> Table:
 
 
 def _counts(title: str, counts: Mapping[str, int], unit: str, of: int) -> Table:
-    table = _table(title, "", unit, "share")
+    table = plain_table(title, "", unit, "share")
     for name, count in counts.items():
         table.add_row(name, f"{count:,}", _share(count, of))
     return table
 
 
 def _per_scene(title: str, counts: Mapping[str, int], num_scenes: int) -> Table:
-    table = _table(title, "", "total", "per scene")
+    table = plain_table(title, "", "total", "per scene")
     for name, count in counts.items():
         table.add_row(name, f"{count:,}", f"{count / num_scenes:.1f}")
     return table
 
 
 def _settings(summary: DatasetSummary) -> Table:
-    table = _table("settings", "", "")
+    table = plain_table("settings", "", "")
     table.columns[1].justify = "left"
     table.columns[1].overflow = "fold"
     for name, value in summary.settings.items():
@@ -101,7 +101,7 @@ def _settings(summary: DatasetSummary) -> Table:
 
 def demo_table(report: DemoReport) -> Table:
     """The scenes of the demo."""
-    table = _table("demo", "family", "road users", "moving", "lights", "ego", "seconds")
+    table = plain_table("demo", "family", "road users", "moving", "lights", "ego", "seconds")
     for entry in report.scenes:
         table.add_row(
             entry.family, str(entry.road_users), str(entry.moving), str(entry.signalled_lanes), entry.ego_manoeuvre,

@@ -1,0 +1,1 @@
+"""Metrics, and a module per table or figure of the paper."""

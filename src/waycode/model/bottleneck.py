@@ -1,0 +1,47 @@
+"""The code: a few tokens of a few numbers in [-1, 1], noisy in training, rounded to levels at test time."""
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+
+def quantise(latents: Float[Tensor, "*shape"], num_levels: int) -> Float[Tensor, "*shape"]:
+    """Rounds each number in [-1, 1] to the nearest of `num_levels` evenly spaced levels (paper, section 3.1)."""
+    if num_levels < 2:
+        raise ValueError(f"num_levels is {num_levels}, expected at least 2")
+    return ((latents.clamp(-1, 1) + 1) / 2 * (num_levels - 1)).round() / (num_levels - 1) * 2 - 1
+
+
+def quantise_straight_through(latents: Float[Tensor, "*shape"], num_levels: int) -> Float[Tensor, "*shape"]:
+    """Rounds, but lets the gradient pass as if it had not (FSQ)."""
+    return latents + (quantise(latents, num_levels) - latents).detach()
+
+
+def corrupt(
+    latents: Float[Tensor, "*shape"], sigma: float | Tensor, generator: torch.Generator | None = None
+) -> Float[Tensor, "*shape"]:
+    """Soft quantisation: Gaussian noise on tokens that tanh keeps in [-1, 1] (equation 1 of the paper)."""
+    noise = torch.randn(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)
+    return latents + sigma * noise
+
+
+def prefix_probabilities(num_tokens: int) -> Float[Tensor, " N"]:
+    """How often the first 1, 2, ..., N tokens are kept in training (appendix A.3).
+
+    Half of the time all are kept; otherwise the number that is dropped has a probability proportional to
+    (1/2)^N_drop, where at least one token is dropped and one is kept.
+    """
+    if num_tokens < 1:
+        raise ValueError(f"num_tokens is {num_tokens}, expected at least 1")
+    if num_tokens == 1:
+        return torch.ones(1)
+    dropped = torch.arange(num_tokens - 1, 0, -1)  # N_drop for 1, 2, ..., N - 1 kept tokens
+    weight = 0.5**dropped
+    return torch.cat([0.5 * weight / weight.sum(), torch.tensor([0.5])])
+
+
+def sample_prefix(num_rows: int, num_tokens: int, generator: torch.Generator | None = None) -> Float[Tensor, "R N"]:
+    """One-hot choices of the number of kept tokens."""
+    probabilities = prefix_probabilities(num_tokens)
+    kept = torch.multinomial(probabilities, num_rows, replacement=True, generator=generator)
+    return torch.nn.functional.one_hot(kept, num_tokens).to(probabilities.dtype)

@@ -1,0 +1,182 @@
+"""From a prefix of latent tokens and the scene to a trajectory with its uncertainty.
+
+Latents see earlier latents and the scene, never the registers; registers see everything. The states of a prefix hence
+never change when a token is added: its keys and values are kept, and a search step computes one new token and the
+registers, for all candidates at once (K candidates per row R).
+"""
+
+from dataclasses import dataclass
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor, nn
+from torch.nn import functional
+
+from waycode.model import spline
+from waycode.model.config import ModelConfig
+from waycode.model.layers import Blocks, causal_mask, mlp
+from waycode.model.scene_encoder import SceneTokens
+
+SPEED_SCALE_MPS = 5.0
+LOG_STD_RANGE = (-4.0, 4.0)  # standard deviations between 2 cm and 55 m
+
+KeysValues = tuple[Tensor, Tensor]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trajectories:
+    """Decoded positions in the agent's frame at the current step, and their standard deviation."""
+
+    mean_m: Float[Tensor, "R K T 2"]
+    std_m: Float[Tensor, "R K T 2"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class SceneMemory:
+    """The scene as every layer of the decoder sees it; computed once per scene, shared by all candidates."""
+
+    keys_values: tuple[KeysValues, ...]  # per layer, each [R, h, M, e]
+    mask: Bool[Tensor, "R 1 1 M"]
+    velocity_mps: Float[Tensor, "R 2"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class Prefix:
+    """K prefixes of n tokens: what later tokens and the registers see of them, layer by layer."""
+
+    keys_values: tuple[KeysValues, ...]  # per layer, each [R, K, h, n, e]
+
+    @property
+    def length(self) -> int:
+        return self.keys_values[0][0].shape[3]
+
+    def first(self, count: int) -> "Prefix":
+        """The same prefixes without what comes after their first tokens."""
+        kept = ((key[:, :, :, :count], value[:, :, :, :count]) for key, value in self.keys_values)
+        return Prefix(keys_values=tuple(kept))
+
+    def repeated(self, count: int) -> "Prefix":
+        """A single prefix per row as `count` candidates; nothing is copied."""
+        return Prefix(
+            keys_values=tuple(
+                (key.expand(-1, count, -1, -1, -1), value.expand(-1, count, -1, -1, -1))
+                for key, value in self.keys_values
+            )
+        )
+
+    def select(self, parents: Int[Tensor, "R K"]) -> "Prefix":
+        """The prefixes with these indices [R, K'], to go on from."""
+        index = parents[:, :, None, None, None]
+        return Prefix(
+            keys_values=tuple(
+                (
+                    key.gather(1, index.expand(-1, -1, *key.shape[2:])),
+                    value.gather(1, index.expand(-1, -1, *value.shape[2:])),
+                )
+                for key, value in self.keys_values
+            )
+        )
+
+
+class Decoder(nn.Module):
+    time_s: Tensor  # [T]
+    mean_basis: Tensor  # [T, C - 1]
+    spread_basis: Tensor  # [T, C']
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = config
+        width, steps = config.width, config.features.future_steps
+        self.embed_latent = nn.Linear(config.token_dim, width)
+        self.place = nn.Parameter(torch.randn(config.num_tokens, width) * 0.02)
+        self.registers = nn.Parameter(torch.randn(config.registers, width) * 0.02)
+        self.blocks = Blocks(config.decoder_layers, width=width, heads=config.heads, feed_forward=config.feed_forward)
+        self.norm = nn.LayerNorm(width)
+        self.head = mlp(width, 2 * width, 2 * (config.spline_points - 1) + 2 * config.spread_points)
+        horizon_s = steps * config.features.dt_s
+        time_s = torch.arange(1, steps + 1) / steps * horizon_s
+        reach = SPEED_SCALE_MPS * horizon_s * spline.control_times(config.spline_points)[1:]
+        self.register_buffer("time_s", time_s, persistent=False)
+        self.register_buffer(
+            "mean_basis", spline.basis(config.spline_points, steps=steps)[:, 1:] * reach, persistent=False
+        )
+        self.register_buffer("spread_basis", spline.basis(config.spread_points, steps=steps), persistent=False)
+
+    def remember(self, scene: SceneTokens) -> SceneMemory:
+        return SceneMemory(
+            keys_values=tuple(block.attend_scene.keys_and_values(scene.tokens) for block in self.blocks),
+            mask=scene.mask[:, None, None],
+            velocity_mps=scene.velocity_mps,
+        )
+
+    def decode(self, latents: Float[Tensor, "R K n D"], memory: SceneMemory) -> Trajectories:
+        """The trajectories of whole prefixes."""
+        return self.read_out(self.begin(latents, memory), memory)
+
+    def begin(self, latents: Float[Tensor, "R K n D"], memory: SceneMemory) -> Prefix:
+        """The states of prefixes, computed in one go."""
+        count = latents.shape[2]
+        mask = torch.ones(count, count, dtype=torch.bool, device=latents.device)
+        return self._states(latents, 0, memory, past=None, mask=mask.tril() if self.config.causal else mask)
+
+    def extend(self, prefix: Prefix, token: Float[Tensor, "R K D"], memory: SceneMemory) -> Prefix:
+        """The same prefixes with one more token each; nothing of them is computed again (causal models only)."""
+        if not self.config.causal:
+            raise ValueError("a decoder without causal masks has no prefix to keep: decode the whole code instead")
+        return self._states(token[:, :, None], prefix.length, memory, past=prefix, mask=None)
+
+    def decode_all_prefixes(self, latents: Float[Tensor, "R N D"], memory: SceneMemory) -> Trajectories:
+        """The trajectories of the first 1, 2, ..., N tokens, as N candidates."""
+        count = latents.shape[1]
+        if not self.config.causal:  # every prefix has states of its own
+            read = [self.decode(latents[:, None, :length], memory) for length in range(1, count + 1)]
+            mean, std = [one.mean_m for one in read], [one.std_m for one in read]
+            return Trajectories(mean_m=torch.cat(mean, dim=1), std_m=torch.cat(std, dim=1))
+        states = self.begin(latents[:, None], memory).repeated(count)
+        return self.read_out(states, memory, visible=causal_mask(count).to(latents.device))
+
+    def read_out(
+        self, prefix: Prefix, memory: SceneMemory, *, visible: Bool[Tensor, "K n"] | None = None
+    ) -> Trajectories:
+        """Lets the registers look at the prefixes, and regresses the trajectories from the first of them.
+
+        `visible` says which tokens of each candidate they see; all if it is not given.
+        """
+        rows, candidates = prefix.keys_values[0][0].shape[:2]
+        x = self.registers.expand(rows, candidates, -1, -1)
+        # Registers see each other and what is visible: [K, h, registers, n + registers], the middle axes being alike.
+        mask = None if visible is None else functional.pad(visible, (0, x.shape[2]), value=True)[:, None, None]
+        for block, seen, scene in zip(self.blocks, prefix.keys_values, memory.keys_values, strict=True):
+            own = block.own_keys_and_values(x)
+            both = (torch.cat([seen[0], own[0]], dim=3), torch.cat([seen[1], own[1]], dim=3))
+            x = block(x, both, scene, mask=mask, scene_mask=memory.mask)
+        return self._trajectories(self.head(self.norm(x[:, :, 0])), memory.velocity_mps)
+
+    def _states(
+        self, latents: Tensor, first: int, memory: SceneMemory, *, past: Prefix | None, mask: Tensor | None
+    ) -> Prefix:
+        """Runs new tokens through all layers; they see what is kept of the past and, as the mask says, each other."""
+        last, available = first + latents.shape[2], self.config.num_tokens
+        if not first < last <= available:
+            raise ValueError(f"got prefixes of {last} tokens, expected 1 to {available}: the model has no more")
+        x = self.embed_latent(latents) + self.place[first:last]  # [R, K, n, d]
+        kept = []
+        for layer, (block, scene) in enumerate(zip(self.blocks, memory.keys_values, strict=True)):
+            own = block.own_keys_and_values(x)
+            if past is not None:
+                key, value = past.keys_values[layer]
+                own = (torch.cat([key, own[0]], dim=3), torch.cat([value, own[1]], dim=3))
+            kept.append(own)
+            if layer + 1 < len(self.blocks):  # nobody looks at what the last layer would make of the latents
+                x = block(x, own, scene, mask=mask, scene_mask=memory.mask)
+        return Prefix(keys_values=tuple(kept))
+
+    def _trajectories(self, output: Float[Tensor, "R K O"], velocity_mps: Float[Tensor, "R 2"]) -> Trajectories:
+        """Driving on as now, plus a spline that starts at zero."""
+        shape, free = output.shape[:2], self.config.spline_points - 1  # the first control point stays at zero
+        points = output[..., : 2 * free].view(*shape, free, 2)
+        spread = output[..., 2 * free :].view(*shape, self.config.spread_points, 2)
+        bend = self.mean_basis @ points  # [R, K, T, 2]
+        onward = velocity_mps[:, None, None] * self.time_s[:, None]
+        log_std = (self.spread_basis @ spread).clamp(*LOG_STD_RANGE)
+        return Trajectories(mean_m=onward + bend, std_m=log_std.exp())

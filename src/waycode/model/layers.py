@@ -1,0 +1,101 @@
+"""The parts that all three transformers are made of. R rows (an agent in a scene), L tokens, d width, h heads."""
+
+from collections.abc import Iterator
+from typing import cast
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+from torch.nn import functional
+
+
+def mlp(inputs: int, hidden: int, outputs: int) -> nn.Sequential:
+    return nn.Sequential(nn.Linear(inputs, hidden), nn.GELU(), nn.Linear(hidden, outputs))
+
+
+def split_heads(x: Float[Tensor, "*batch L d"], heads: int) -> Float[Tensor, "*batch h L e"]:
+    return x.view(*x.shape[:-1], heads, x.shape[-1] // heads).transpose(-2, -3)
+
+
+def join_heads(x: Float[Tensor, "*batch h L e"]) -> Float[Tensor, "*batch L d"]:
+    return x.transpose(-2, -3).flatten(-2)
+
+
+class Attention(nn.Module):
+    """Multi-head attention whose keys and values can be computed apart from its queries, and kept."""
+
+    def __init__(self, width: int, heads: int):
+        super().__init__()
+        self.heads = heads
+        self.query = nn.Linear(width, width)
+        self.key_value = nn.Linear(width, 2 * width)
+        self.out = nn.Linear(width, width)
+
+    def keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """[*, L, d] -> keys and values [*, h, L, e]."""
+        key, value = self.key_value(x).chunk(2, dim=-1)
+        return split_heads(key, self.heads), split_heads(value, self.heads)
+
+    def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
+        """Queries from x [*, Lq, d] look at keys [*, h, Lk, e]; `mask` is true where they may."""
+        query = split_heads(self.query(x), self.heads)
+        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        return self.out(join_heads(seen))
+
+
+class FeedForward(nn.Module):
+    def __init__(self, width: int, hidden: int):
+        super().__init__()
+        self.norm = nn.LayerNorm(width)
+        self.layers = mlp(width, hidden, width)
+
+    def forward(self, x: Tensor) -> Tensor:
+        return self.layers(self.norm(x))
+
+
+class Block(nn.Module):
+    """Self-attention, cross-attention to the scene, feed-forward; the block of trajectory encoder and decoder."""
+
+    def __init__(self, width: int, heads: int, feed_forward: int):
+        super().__init__()
+        self.norm_self, self.norm_cross = nn.LayerNorm(width), nn.LayerNorm(width)
+        self.attend_self, self.attend_scene = Attention(width, heads), Attention(width, heads)
+        self.feed_forward = FeedForward(width, feed_forward)
+
+    def own_keys_and_values(self, x: Tensor) -> tuple[Tensor, Tensor]:
+        """What other tokens of the sequence see of these."""
+        return self.attend_self.keys_and_values(self.norm_self(x))
+
+    def forward(
+        self,
+        x: Float[Tensor, "R K L d"],
+        own: tuple[Tensor, Tensor],
+        scene: tuple[Tensor, Tensor],
+        *,
+        mask: Bool[Tensor, "..."] | None,
+        scene_mask: Bool[Tensor, "R 1 1 M"],
+    ) -> Float[Tensor, "R K L d"]:
+        """K candidates of L tokens per row; `own` [R, K, h, n, e] and `scene` [R, h, M, e] are keys and values.
+
+        The scene is the same for all candidates, so that they are folded into one long list of queries: its keys and
+        values are never copied.
+        """
+        x = x + self.attend_self(self.norm_self(x), *own, mask)
+        queries = self.norm_cross(x).flatten(1, 2)  # [R, K * L, d]
+        x = x + self.attend_scene(queries, *scene, scene_mask).view_as(x)
+        return x + self.feed_forward(x)
+
+
+class Blocks(nn.ModuleList):
+    """Several blocks, known as such to the type checker."""
+
+    def __init__(self, count: int, *, width: int, heads: int, feed_forward: int):
+        super().__init__([Block(width, heads, feed_forward) for _ in range(count)])
+
+    def __iter__(self) -> Iterator[Block]:
+        return cast("Iterator[Block]", super().__iter__())
+
+
+def causal_mask(length: int) -> Bool[Tensor, "L L"]:
+    """Each token sees itself and those before it."""
+    return torch.ones(length, length, dtype=torch.bool).tril()

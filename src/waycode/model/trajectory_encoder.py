@@ -1,0 +1,63 @@
+"""From a trajectory and the scene it happens in to N latent tokens."""
+
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor, nn
+
+from waycode.model.config import ModelConfig
+from waycode.model.layers import Blocks, causal_mask, mlp
+from waycode.model.scene_encoder import SceneTokens
+
+POSITION_SCALE_M = 20.0
+
+
+class TrajectoryEncoder(nn.Module):
+    """Queries: the trajectory, N latents, registers. Latents see the trajectory and earlier latents."""
+
+    mask: Tensor
+
+    def __init__(self, config: ModelConfig):
+        super().__init__()
+        self.config = config
+        self.embed = mlp(5 * config.features.future_steps, 2 * config.width, config.width)
+        self.queries = nn.Parameter(torch.randn(config.num_tokens + config.registers, config.width) * 0.02)
+        self.blocks = Blocks(
+            config.encoder_layers, width=config.width, heads=config.heads, feed_forward=config.feed_forward
+        )
+        self.norm = nn.LayerNorm(config.width)
+        self.project = nn.Linear(config.width, config.token_dim)
+        self.register_buffer("mask", self._mask(), persistent=False)
+
+    def forward(
+        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneTokens
+    ) -> Float[Tensor, "R N D"]:
+        """Latents before any noise, in [-1, 1]."""
+        trajectory = self.embed(self._inputs(future_m, valid, scene.velocity_mps))  # [R, d]
+        queries = self.queries.expand(len(future_m), -1, -1)
+        x = torch.cat([trajectory[:, None], queries], dim=1)[:, None]  # [R, 1, 1 + N + registers, d]
+        scene_mask = scene.mask[:, None, None]
+        for block in self.blocks:
+            keys = block.attend_scene.keys_and_values(scene.tokens)
+            x = block(x, block.own_keys_and_values(x), keys, mask=self.mask, scene_mask=scene_mask)
+        latents = x[:, 0, 1 : 1 + self.config.num_tokens]
+        return torch.tanh(self.project(self.norm(latents)))
+
+    def _inputs(
+        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], velocity_mps: Float[Tensor, "R 2"]
+    ) -> Float[Tensor, "R 5*T"]:
+        """Where the agent is, and how far that is from driving on as now; zero where it was not observed."""
+        features = self.config.features
+        time_s = torch.arange(1, features.future_steps + 1, device=future_m.device) * features.dt_s
+        surprise = future_m - velocity_mps[:, None] * time_s[:, None]
+        channels = torch.cat([future_m / POSITION_SCALE_M, surprise / (POSITION_SCALE_M / 4)], dim=-1)
+        return torch.cat([channels * valid[..., None], valid[..., None].to(channels)], dim=-1).flatten(1)
+
+    def _mask(self) -> Bool[Tensor, "L L"]:
+        """Who sees whom: everybody sees all, but latents see neither later latents nor registers."""
+        latents = slice(1, 1 + self.config.num_tokens)
+        length = 1 + self.config.num_tokens + self.config.registers
+        mask = torch.ones(length, length, dtype=torch.bool)
+        if self.config.causal:
+            mask[latents, latents] = causal_mask(self.config.num_tokens)
+            mask[latents, latents.stop :] = False
+        return mask

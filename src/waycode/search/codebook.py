@@ -1,0 +1,38 @@
+"""The finite set of values that a token can take."""
+
+from dataclasses import dataclass
+from itertools import product
+
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+
+@dataclass(frozen=True)
+class Codebook:
+    """All values that a token can take: `num_levels` evenly spaced levels in each of `token_dim` dimensions."""
+
+    num_levels: int  # N_l
+    token_dim: int  # D
+
+    def __post_init__(self) -> None:
+        if self.num_levels < 2 or self.token_dim < 1:
+            raise ValueError(f"{self}: expected at least 2 levels and 1 dimension")
+
+    def __len__(self) -> int:
+        return self.num_levels**self.token_dim
+
+    @property
+    def values(self) -> Float[Tensor, "V D"]:
+        """The code of every token id, V = N_l ** D."""
+        levels = torch.linspace(-1, 1, self.num_levels).tolist()
+        return torch.tensor(list(product(levels, repeat=self.token_dim)))
+
+    def ids(self, latents: Float[Tensor, "*shape D"]) -> Int[Tensor, "*shape"]:
+        """The id of the nearest code."""
+        level = ((latents.clamp(-1, 1) + 1) / 2 * (self.num_levels - 1)).round().long()
+        place = self.num_levels ** torch.arange(self.token_dim - 1, -1, -1, device=latents.device)
+        return (level * place).sum(dim=-1)
+
+    def codes(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape D"]:
+        return self.values.to(ids.device)[ids]

@@ -1,0 +1,122 @@
+"""How a model is trained; recipes are functions that return one of these."""
+
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+from enum import StrEnum
+
+from waycode.features import FeatureConfig
+from waycode.model import ModelConfig
+
+
+class NestedDropout(StrEnum):
+    """How the decoder learns to do with fewer tokens (paper, sections 3.2 and A.3)."""
+
+    SAMPLED = "sampled"  # the paper's: a random number of tokens per example
+    EXPECTED = "expected"  # all numbers of tokens at once, weighted by their probability: the same mean, less variance
+    OFF = "off"  # always all tokens
+
+
+@dataclass(frozen=True, kw_only=True)
+class NoiseConfig:
+    """The adaptive noise of appendix A.4: sigma moves by (1 - gamma) * delta a step, up while ADE <= target."""
+
+    target_ade_m: float = 1.0
+    gamma: float = 0.9995
+    delta: float = 0.01
+    max_sigma: float = 1.0  # short runs would overshoot: more noise than this only eats capacity
+    fixed_sigma: float | None = None  # the ablation: no adaptation
+
+    @property
+    def rate_per_step(self) -> float:
+        return (1 - self.gamma) * self.delta
+
+
+@dataclass(frozen=True, kw_only=True)
+class TrainingConfig:
+    """Everything that a run depends on but the data."""
+
+    model: ModelConfig = field(default_factory=ModelConfig)
+    noise: NoiseConfig = field(default_factory=NoiseConfig)
+    nested_dropout: NestedDropout = NestedDropout.EXPECTED
+    beta: float = 0.5  # of the beta-NLL
+    steps: int = 10_000
+    scenes_per_batch: int = 16
+    agents_per_scene: int = 4
+    learning_rate: float = 8e-4
+    weight_decay: float = 0.02
+    warm_up: float = 0.05  # share of the steps; then a cosine down to zero. 0 keeps the rate constant
+    clip_norm: float = 1.0
+    mirror: bool = True
+    history_dropout: float = 0.0  # how often the modelled agent's past is hidden (closed loop)
+    collision_weight: float = 0.0  # of the loss for driving into others (closed loop)
+    seed: int = 0
+    validate_every: int = 1000
+    checkpoint_every: int = 250
+
+    def __post_init__(self) -> None:
+        for name in ("steps", "scenes_per_batch", "agents_per_scene", "validate_every", "checkpoint_every"):
+            if getattr(self, name) < 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
+        for name in ("beta", "warm_up", "history_dropout"):
+            if not 0 <= getattr(self, name) <= 1:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected 0 to 1")
+
+
+def tiny() -> TrainingConfig:
+    """For tests: trains in under a minute."""
+    model = ModelConfig(
+        width=32, heads=2, feed_forward=64, scene_layers=1, encoder_layers=1, decoder_layers=2,
+        max_scene_tokens=32, neighbours=8,
+    )  # fmt: skip
+    return TrainingConfig(
+        model=model, noise=NoiseConfig(target_ade_m=4.0, gamma=0.9, delta=0.02), steps=150, scenes_per_batch=8,
+        learning_rate=2e-3, validate_every=150, checkpoint_every=50,
+    )  # fmt: skip
+
+
+def small() -> TrainingConfig:
+    """The recipe of the shipped models, for two CPU cores."""
+    return TrainingConfig(
+        model=ModelConfig(),
+        # 3e-4 a step, so that sigma rises early. A channel of amplitude 1 is used best by two levels from about 0.6 on;
+        # beyond 0.5 noise flips so many bits that the decoder learns to distrust them.
+        noise=NoiseConfig(target_ade_m=1.2, gamma=0.97, delta=0.01, max_sigma=0.5),
+        steps=8_000,
+    )
+
+
+def paper() -> TrainingConfig:
+    """The paper's single-agent WOMD model (appendix A.3): about 70M samples."""
+    model = ModelConfig(
+        features=FeatureConfig(points_per_segment=20, segment_length_m=20.0),
+        width=256, heads=8, feed_forward=2048, scene_layers=6, encoder_layers=6, decoder_layers=6,
+        max_scene_tokens=768, neighbours=16,
+    )  # fmt: skip
+    return TrainingConfig(
+        model=model, noise=NoiseConfig(target_ade_m=0.6, max_sigma=10.0), nested_dropout=NestedDropout.SAMPLED,
+        steps=1_100_000, scenes_per_batch=16, agents_per_scene=4, learning_rate=1e-5, warm_up=0.0,
+        validate_every=10_000, checkpoint_every=2_000,
+    )  # fmt: skip
+
+
+def paper_nuplan() -> TrainingConfig:
+    """The paper's nuPlan model: ego-history dropout, collision loss, about 300M samples."""
+    base = paper()
+    features = FeatureConfig(points_per_segment=20, segment_length_m=20.0, history_steps=21)
+    return replace(
+        base, model=replace(base.model, features=features), steps=4_700_000, history_dropout=0.5, collision_weight=1.0
+    )
+
+
+def closed_loop() -> TrainingConfig:
+    """`small`, made robust for driving in a loop."""
+    return replace(small(), history_dropout=0.5, collision_weight=0.2)
+
+
+RECIPES: dict[str, Callable[[], TrainingConfig]] = {
+    "tiny": tiny,
+    "small": small,
+    "paper": paper,
+    "paper-nuplan": paper_nuplan,
+    "closed-loop": closed_loop,
+}

@@ -1,0 +1,191 @@
+"""Training examples from datasets: which scenes and agents make up step k is a pure function of the seed and k.
+
+A run that was interrupted therefore goes on with exactly the batches that it would have seen.
+"""
+
+import time
+from collections import Counter
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+import lightning
+import numpy as np
+from jaxtyping import Float, Int
+from torch.utils import data
+
+from waycode.features import Batch, Example, collate, extract
+from waycode.features.mirror import mirror
+from waycode.scene import Scene, TrackType
+from waycode.scene.dataset import Dataset
+from waycode.scene.manoeuvre import Manoeuvre, classify
+from waycode.scene.workers import run_tasks
+from waycode.training.checks import check_fit
+from waycode.training.config import TrainingConfig
+from waycode.training.errors import TrainingError
+
+MIN_FUTURE_STEPS = 30  # of the modelled agents' future must be observed
+STANDING_SHARE = 0.3  # how often a standing agent is drawn, compared with one of another manoeuvre
+SCENES_PER_TASK = 100
+
+AgentKind = tuple[int, Manoeuvre]  # the type of road user, and what it does
+SceneAgents = list[tuple[int, AgentKind]]  # the tracks of a scene that can be modelled
+
+
+@dataclass(frozen=True)
+class AgentIndex:
+    """The agents of every scene that can be modelled, and how often each is to be drawn."""
+
+    starts: Int[np.ndarray, " scenes_plus_1"]
+    tracks: Int[np.ndarray, " agents"]
+    weights: Float[np.ndarray, " agents"]
+
+    def draw(self, scene: int, count: int, rng: np.random.Generator) -> list[int]:
+        """Different agents of a scene, by weight; all of them if there are no more."""
+        part = slice(self.starts[scene], self.starts[scene + 1])
+        tracks, weights = self.tracks[part], self.weights[part]
+        chosen = rng.choice(len(tracks), size=min(count, len(tracks)), replace=False, p=weights / weights.sum())
+        return [int(track) for track in tracks[np.sort(chosen)]]
+
+
+def index_agents(
+    dataset: Dataset, *, workers: int = 1, on_scenes: Callable[[int], None] = lambda count: None
+) -> AgentIndex:
+    """Finds what every agent does and balances manoeuvres and kinds of road users: rare ones are drawn more often."""
+    count = len(dataset)
+    parts = {
+        str(start): range(start, min(start + SCENES_PER_TASK, count)) for start in range(0, count, SCENES_PER_TASK)
+    }
+    tasks = {name: (dataset.folder, scenes) for name, scenes in parts.items()}
+    agents: dict[str, list[SceneAgents]] = {}
+    for name, part in run_tasks(tasks, _agents_of, workers=workers if len(tasks) > 1 else 1):
+        agents[name] = part
+        on_scenes(len(part))
+    found = [scene for name in parts for scene in agents[name]]
+    weights = balancing_weights([kind for scene in found for _, kind in scene])
+    return AgentIndex(
+        starts=np.cumsum([0] + [len(scene) for scene in found]),
+        tracks=np.array([track for scene in found for track, _ in scene], np.int64),
+        weights=weights,
+    )
+
+
+def balancing_weights(kinds: Sequence[AgentKind]) -> Float[np.ndarray, " agents"]:
+    """Kinds are drawn with the square root of their number, those that stand still more seldom."""
+    seen = Counter(kinds)
+    share = {kind: (STANDING_SHARE if kind[1] == Manoeuvre.STANDING else 1.0) for kind in seen}
+    return np.array([share[kind] / np.sqrt(seen[kind]) for kind in kinds], np.float64)
+
+
+def modelled_agents(scene: Scene) -> list[int]:
+    """Tracks of a known type that are seen now and for long enough afterwards."""
+    future = scene.tracks.valid[:, scene.current_step + 1 :]
+    now = scene.tracks.valid[:, scene.current_step]
+    known = scene.tracks.types != TrackType.OTHER
+    enough = max(1, min(MIN_FUTURE_STEPS, future.shape[1]))  # a scene may end earlier
+    return [int(track) for track in np.flatnonzero(now & known & (future.sum(axis=1) >= enough))]
+
+
+def _agents_of(task: tuple[Path, range]) -> list[SceneAgents]:
+    """Per scene: its agents, each with its type and manoeuvre."""
+    folder, scenes = task
+    dataset = Dataset(folder)
+    found = []
+    for index in scenes:
+        scene = dataset[index]
+        manoeuvres = classify(scene)
+        agents = modelled_agents(scene)
+        found.append([(agent, (int(scene.tracks.types[agent]), manoeuvres[agent])) for agent in agents])
+    return found
+
+
+class Examples(data.Dataset[Example]):
+    """Examples by (scene, seed); the seed chooses the agents and whether the scene is mirrored."""
+
+    def __init__(self, dataset: Dataset, agents: AgentIndex, config: TrainingConfig):
+        self.dataset, self.agents, self.config = dataset, agents, config
+
+    def __getitem__(self, key: tuple[int, int]) -> Example:
+        scene, seed = key
+        rng = np.random.default_rng(seed)
+        chosen = self.agents.draw(scene, self.config.agents_per_scene, rng)
+        example = extract(self.dataset[scene], chosen, config=self.config.model.features)
+        return mirror(example) if self.config.mirror and rng.random() < 0.5 else example
+
+
+class StepSampler(data.Sampler[list[tuple[int, int]]]):
+    """The (scene, seed) keys of every step, in passes over shuffled scenes; starts anywhere."""
+
+    def __init__(self, scenes: Sequence[int], config: TrainingConfig, first_step: int = 0):
+        self.scenes, self.config, self.first_step = np.asarray(scenes), config, first_step
+
+    def __len__(self) -> int:
+        return self.config.steps  # of the whole run: the trainer counts from its beginning, also when it is resumed
+
+    def __iter__(self) -> Iterator[list[tuple[int, int]]]:
+        size = min(self.config.scenes_per_batch, len(self.scenes))
+        per_pass = len(self.scenes) // size
+        for step in range(self.first_step, self.config.steps):
+            shuffled = np.random.default_rng([self.config.seed, step // per_pass]).permutation(self.scenes)
+            begin = step % per_pass * size
+            seeds = np.random.default_rng([self.config.seed, step, 1]).integers(2**62, size=size)
+            chosen = shuffled[begin : begin + size]
+            yield [(int(scene), int(seed)) for scene, seed in zip(chosen, seeds, strict=True)]
+
+
+class TimedLoader:
+    """Batches of a loader; adds up how long they were waited for."""
+
+    def __init__(self, loader: data.DataLoader[Batch], on_wait: Callable[[float], None]):
+        self.loader, self.on_wait = loader, on_wait
+
+    def __len__(self) -> int:
+        return len(self.loader)
+
+    def __iter__(self) -> Iterator[Batch]:
+        began = time.perf_counter()
+        for batch in self.loader:
+            self.on_wait(time.perf_counter() - began)
+            yield batch
+            began = time.perf_counter()
+
+
+class SceneData(lightning.LightningDataModule):
+    """Training batches; the trainer's step says where to go on."""
+
+    def __init__(
+        self,
+        folder: Path,
+        config: TrainingConfig,
+        *,
+        workers: int = 1,
+        on_scenes: Callable[[int], None] = lambda count: None,
+    ):
+        super().__init__()
+        self.dataset, self.config, self.workers = Dataset(folder), config, workers
+        check_fit(self.dataset, config.model.features)
+        self.agents = index_agents(self.dataset, workers=max(1, workers + 1), on_scenes=on_scenes)
+        self._waited_s = 0.0
+        if len(self.agents.tracks) == 0:
+            raise TrainingError(f"{folder} has no road user that is seen now and for {MIN_FUTURE_STEPS} steps after")
+
+    def take_waited_s(self) -> float:
+        """Seconds that were spent waiting for batches since the last call."""
+        waited, self._waited_s = self._waited_s, 0.0
+        return waited
+
+    def train_dataloader(self) -> TimedLoader:
+        has_agents = np.flatnonzero(np.diff(self.agents.starts) > 0)
+        first_step = self.trainer.global_step if self.trainer is not None else 0
+        loader: data.DataLoader[Batch] = data.DataLoader(
+            Examples(self.dataset, self.agents, self.config),  # type: ignore[arg-type]
+            batch_sampler=StepSampler(has_agents.tolist(), self.config, first_step),
+            collate_fn=collate,
+            num_workers=self.workers,
+            prefetch_factor=4 if self.workers else None,
+            persistent_workers=False,
+        )
+        return TimedLoader(loader, self._add_wait)
+
+    def _add_wait(self, seconds: float) -> None:
+        self._waited_s += seconds

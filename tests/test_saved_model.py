@@ -1,0 +1,206 @@
+"""Models on disk: what is loaded is what was saved, and what does not fit is refused with a sentence."""
+
+import json
+import pickle
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import pytest
+import torch
+from safetensors.torch import load_file, save_file
+
+from tiny_model import batch_of, crowd, reconstruct, tiny_config, tiny_model
+from waycode import WaycodeError
+from waycode.model import Bottleneck, saved
+from waycode.model.saved import ModelError, bundled_models, config_from_dict, load_model, read_config, save_model
+
+SIGMA_MAX_M = {1: 4.5, 2: 3.25, 3: 2.0}
+
+
+@pytest.fixture
+def folder(tmp_path: Path) -> Path:
+    save_model(tmp_path / "model", tiny_model(), sigma_max_m=SIGMA_MAX_M, card="# A model of straße\n")
+    return tmp_path / "model"
+
+
+def change_json(path: Path, change: Callable[[Any], None]) -> None:
+    content = json.loads(path.read_text())
+    change(content)
+    path.write_text(json.dumps(content))
+
+
+def refusal(folder: Path) -> str:
+    """The one sentence that says why the folder is refused."""
+    with pytest.raises(ModelError) as caught:
+        load_model(folder)
+    assert isinstance(caught.value, WaycodeError)
+    text = str(caught.value)
+    assert "\n" not in text.strip()
+    return text
+
+
+@pytest.mark.parametrize(
+    "variant",
+    [
+        {},
+        {"causal": False, "neighbours": None},
+        {"bottleneck": Bottleneck.FSQ, "fsq_levels": 3, "token_dim": 4, "num_tokens": 2, "registers": 2},
+    ],
+    ids=["default", "no masks", "FSQ"],
+)
+@torch.no_grad()
+def test_round_trip(tmp_path: Path, variant: dict[str, Any]) -> None:
+    model, batch = tiny_model(3, **variant), batch_of(crowd())
+    save_model(tmp_path, model.train(), sigma_max_m=SIGMA_MAX_M)
+    loaded = load_model(tmp_path)
+    assert loaded.model.config == model.config
+    assert isinstance(loaded.model.config.bottleneck, Bottleneck)
+    assert loaded.sigma_max_m == SIGMA_MAX_M
+    assert not loaded.model.training
+    for one, other in zip(reconstruct(model, batch), reconstruct(loaded.model, batch), strict=True):
+        assert torch.equal(one, other)
+
+
+def test_the_folder_holds_weights_and_text_and_nothing_to_unpickle(folder: Path) -> None:
+    assert sorted(path.name for path in folder.iterdir()) == [
+        "MODEL_CARD.md", "config.json", "model.safetensors", "thresholds.json",
+    ]  # fmt: skip
+    assert (folder / "MODEL_CARD.md").read_text() == "# A model of straße\n"
+
+
+def test_nothing_is_unpickled(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(*arguments: object, **settings: object) -> None:
+        raise AssertionError("something was unpickled")
+
+    for module, name in ((pickle, "load"), (pickle, "loads"), (pickle, "Unpickler"), (torch, "load")):
+        monkeypatch.setattr(module, name, refuse)
+    assert load_model(folder).model.num_parameters == tiny_model().num_parameters
+    (folder / "model.safetensors").write_bytes(pickle.dumps({"a": 1}))
+    assert "cannot be read" in refusal(folder)
+
+
+def test_an_older_model_is_replaced(folder: Path) -> None:
+    save_model(folder, tiny_model(1, num_tokens=2))
+    loaded = load_model(folder)
+    assert loaded.model.config.num_tokens == 2
+    assert loaded.sigma_max_m == {}
+    assert len(list(folder.iterdir())) == 4
+
+
+def test_a_weight_that_is_missing(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    del weights["decoder.place"]
+    save_file(weights, folder / "model.safetensors")
+    assert refusal(folder).endswith("does not fit its config: missing ['decoder.place'], unexpected []")
+
+
+def test_a_weight_that_nobody_expects(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "decoder.other": torch.zeros(1)}, folder / "model.safetensors")
+    assert refusal(folder).endswith("missing [], unexpected ['decoder.other']")
+
+
+def test_a_weight_of_another_shape(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "decoder.place": torch.zeros(2, 16)}, folder / "model.safetensors")
+    assert refusal(folder).endswith("decoder.place has shape [2, 16], expected [3, 16]")
+
+
+@pytest.mark.parametrize("content", [b"", b"not weights", b"\xff" * 100])
+def test_damaged_weights(folder: Path, content: bytes) -> None:
+    (folder / "model.safetensors").write_bytes(content)
+    assert "model.safetensors cannot be read" in refusal(folder)
+
+
+def test_weights_that_were_cut_short(folder: Path) -> None:
+    path = folder / "model.safetensors"
+    path.write_bytes(path.read_bytes()[:-100])
+    assert "model.safetensors cannot be read" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["model.safetensors", "thresholds.json"])
+def test_a_file_that_is_missing(folder: Path, name: str) -> None:
+    (folder / name).unlink()
+    assert f"{name} cannot be read" in refusal(folder)
+
+
+@pytest.mark.parametrize("content", ["", "{", "\x00"])
+@pytest.mark.parametrize("name", ["config.json", "thresholds.json"])
+def test_damaged_text(folder: Path, name: str, content: str) -> None:
+    (folder / name).write_text(content)
+    assert f"{name} cannot be read" in refusal(folder)
+
+
+@pytest.mark.parametrize("content", ["[]", "3", "null"])
+@pytest.mark.parametrize("name", ["config.json", "thresholds.json"])
+def test_json_that_is_no_object(folder: Path, name: str, content: str) -> None:
+    (folder / name).write_text(content)
+    assert f"{name} holds" in refusal(folder)
+
+
+@pytest.mark.parametrize(
+    "content", ["{}", '{"sigma_max_m": 3}', '{"sigma_max_m": {"one": 3}}', '{"sigma_max_m": {"1": null}}']
+)
+def test_thresholds_that_are_none(folder: Path, content: str) -> None:
+    (folder / "thresholds.json").write_text(content)
+    assert "expected sigma_max_m by number of tokens" in refusal(folder)
+
+
+@pytest.mark.parametrize("version", [0, 2, None, "1"])
+def test_another_version(folder: Path, version: Any) -> None:
+    change_json(folder / "config.json", lambda content: content.update(version=version))
+    assert refusal(folder).endswith(f"has version {version}, this waycode reads {saved.CONFIG_VERSION}")
+
+
+CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
+    ("unknown field", lambda model: model.update(wings=2), "missing [], unknown ['wings']"),
+    ("unknown feature", lambda model: model["features"].update(wings=2), "missing [], unknown ['wings']"),
+    ("missing field", lambda model: model.pop("causal"), "missing ['causal'], unknown []"),
+    ("missing features", lambda model: model.pop("features"), "missing ['features'], unknown []"),
+    ("text for a number", lambda model: model.update(width="96"), "width = '96', expected <class 'int'>"),
+    ("a fraction", lambda model: model.update(width=96.5), "width = 96.5, expected <class 'int'>"),
+    ("no neighbours", lambda model: model.update(neighbours="all"), "neighbours = 'all', expected int | None"),
+    ("features of another kind", lambda model: model.update(features=3), "features = 3, expected"),
+    ("unknown bottleneck", lambda model: model.update(bottleneck="neck"), "'neck' is not a valid Bottleneck"),
+    ("no heads", lambda model: model.update(heads=0), "heads is 0, expected at least 1"),
+    ("odd width", lambda model: model.update(heads=5), "width is 16, expected a multiple of heads (5)"),
+    ("no time", lambda model: model["features"].update(dt_s=0), "expected a segment length, a time step"),
+]
+
+
+@pytest.mark.parametrize(("change", "words"), [case[1:] for case in CHANGES], ids=[case[0] for case in CHANGES])
+def test_a_config_that_does_not_fit(folder: Path, change: Callable[[Any], Any], words: str) -> None:
+    change_json(folder / "config.json", lambda content: change(content["model"]))
+    assert words in refusal(folder)
+
+
+def test_a_config_without_a_model(folder: Path) -> None:
+    change_json(folder / "config.json", lambda content: content.pop("model"))
+    assert "the model's config has None for ModelConfig" in refusal(folder)
+
+
+def test_a_config_reads_as_it_was_written(folder: Path) -> None:
+    assert read_config(folder / "config.json") == tiny_config()
+    content = json.loads((folder / "config.json").read_text())["model"]
+    content["features"]["max_distance_m"] = 150  # a whole number is a number
+    assert config_from_dict(content).features.max_distance_m == 150
+
+
+def test_a_name_that_nobody_knows(tmp_path: Path) -> None:
+    available = ", ".join(bundled_models()) or "none"
+    for name in ("no-such-model", tmp_path, tmp_path / "nothing"):
+        with pytest.raises(ModelError, match="neither a model's folder nor a bundled model") as caught:
+            load_model(name)
+        assert str(caught.value).endswith(f"(available: {available})")
+
+
+def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:
+    (tmp_path / "file").write_text("in the way")
+    with pytest.raises(ModelError, match="cannot be made"):
+        save_model(tmp_path / "file", tiny_model())
+
+
+def test_bundled_models_load() -> None:
+    for name in bundled_models():
+        assert load_model(name).model.num_parameters > 0
