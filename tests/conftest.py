@@ -3,9 +3,14 @@
 from pathlib import Path
 
 import pytest
+from hypothesis import HealthCheck, settings
 from jaxtyping import install_import_hook
 
 install_import_hook("waycode", "beartype.beartype")
+
+# How long an example takes says more about the machine than about the code.
+settings.register_profile("waycode", deadline=None, suppress_health_check=[HealthCheck.too_slow])
+settings.load_profile("waycode")
 
 SHARED_DATA = Path(__file__).parents[2] / "shared" / "data"
 
