@@ -1,7 +1,6 @@
 """Waycode plans motion by searching a compressed code of the way ahead.
 
-What is named here is imported when it is first used: `import waycode` itself is instant, and a process that only runs
-SUMO never loads pyarrow (the two bring different builds of one library).
+What is named here is imported when it is first used: `import waycode` itself is instant.
 """
 
 from importlib import import_module

@@ -1,7 +1,4 @@
-"""Runs tasks in worker processes that end when their parent does.
-
-Nothing here needs pyarrow, so that a worker that runs SUMO need not load it (see `waycode/__init__.py`).
-"""
+"""Runs tasks in worker processes that end when their parent does."""
 
 import multiprocessing
 import os
