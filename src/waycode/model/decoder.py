@@ -50,11 +50,6 @@ class Prefix:
     def length(self) -> int:
         return self.keys_values[0][0].shape[3]
 
-    def first(self, count: int) -> "Prefix":
-        """The same prefixes without what comes after their first tokens."""
-        kept = ((key[:, :, :, :count], value[:, :, :, :count]) for key, value in self.keys_values)
-        return Prefix(keys_values=tuple(kept))
-
     def repeated(self, count: int) -> "Prefix":
         """A single prefix per row as `count` candidates; nothing is copied."""
         return Prefix(
