@@ -10,6 +10,7 @@ from torch import Tensor
 
 from tiny_model import batch_of, crowd, random_latents, reconstruct, seen_by, tiny_model
 from waycode.model import Model, Prefix, SceneMemory, SceneTokens, Trajectories, spline
+from waycode.model.decoder import FIXED_POINTS
 from waycode.model.search_adapter import PrefixDecoder
 
 TOKENS = [1, 2, 3, 5]
@@ -177,26 +178,26 @@ def test_trajectories_start_at_the_agent_and_go_on_as_now() -> None:
 
 @torch.no_grad()
 def test_trajectories_are_splines_that_start_at_zero() -> None:
-    """Control points by hand, the first at the agent; the network's unit is 5 m/s up to each of them."""
+    """Control points by hand, the first two at the agent; the network's unit is 5 m/s up to each of the others."""
     model, memory = model_and_memory()
-    free = model.config.spline_points - 1
+    free = model.config.spline_points - FIXED_POINTS
     output = random_latents(3, 5, 2 * free + 2 * model.config.spread_points)
     decoded = model.decoder._trajectories(output, memory.velocity_mps * 0)
-    inner = np.linspace(0, 1, free - 1)  # knots of a clamped cubic
+    inner = np.linspace(0, 1, free)  # knots of a clamped cubic
     knots = np.concatenate([[0, 0, 0], inner, [1, 1, 1]])
-    times_s = [knots[point : point + 3].mean() * 2.0 for point in range(2, free + 2)]
+    times_s = [knots[point : point + 3].mean() * 2.0 for point in range(3, free + 3)]
     for row, candidate in ((0, 0), (2, 4)):
         points = output[row, candidate, : 2 * free].view(free, 2).numpy() * np.array(times_s)[:, None] * 5.0
-        curve = BSpline(knots, np.concatenate([np.zeros((1, 2)), points]), 3)
+        curve = BSpline(knots, np.concatenate([np.zeros((2, 2)), points]), 3)
         np.testing.assert_allclose(decoded.mean_m[row, candidate], curve(np.arange(1, 21) / 20), atol=1e-4)
         assert curve(0).tolist() == [0, 0]
-        assert np.linalg.norm(curve(1e-3)) < 0.1  # after 2 ms
+        np.testing.assert_allclose(curve.derivative()(0), 0, atol=1e-9)  # goes on at its current velocity
 
 
 @torch.no_grad()
 def test_deviations_are_positive_and_bounded() -> None:
     model, memory = model_and_memory()
-    size = 2 * (model.config.spline_points - 1) + 2 * model.config.spread_points
+    size = 2 * (model.config.spline_points - FIXED_POINTS) + 2 * model.config.spread_points
     for scale in (-1e3, 1e3):
         std = model.decoder._trajectories(torch.full((3, 1, size), scale), memory.velocity_mps).std_m
         assert std.isfinite().all()

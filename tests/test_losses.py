@@ -14,7 +14,15 @@ from waycode.model.bottleneck import prefix_probabilities
 from waycode.training.closed_loop import hide_history, others_futures
 from waycode.training.config import NestedDropout, NoiseConfig, TrainingConfig, tiny
 from waycode.training.data import modelled_agents
-from waycode.training.losses import average_displacement_m, beta_nll, collision_penalty, next_sigma, weighted_mean
+from waycode.training.losses import (
+    acceleration_error_mps2,
+    average_displacement_m,
+    beta_nll,
+    collision_penalty,
+    next_sigma,
+    path_deviation_m,
+    weighted_mean,
+)
 from waycode.training.module import AutoencoderModule, learning_rate_share
 
 
@@ -213,3 +221,48 @@ def test_options_have_finite_gradients(config: TrainingConfig) -> None:
     assert float(losses[0].detach()) != float(losses[1].detach())
     gradients = torch.autograd.grad(losses[1], list(module.parameters()), allow_unused=True)
     assert all(bool(gradient.isfinite().all()) for gradient in gradients if gradient is not None)
+
+
+def straight(speed_mps: float, *, offset_m: float = 0.0) -> Tensor:
+    """80 steps along x, to the left of it by an offset."""
+    x = torch.arange(1, 81) * 0.1 * speed_mps
+    return torch.stack([x, torch.full_like(x, offset_m)], dim=-1)
+
+
+def decoded_as(*paths: Tensor) -> Trajectories:
+    mean = torch.stack(paths)[None]
+    return Trajectories(mean_m=mean, std_m=torch.ones_like(mean))
+
+
+def test_late_on_the_path_is_no_deviation_but_beside_it_is() -> None:
+    future, valid = straight(10.0)[None], torch.ones(1, 80, dtype=torch.bool)
+    beside = path_deviation_m(decoded_as(straight(6.0), straight(10.0, offset_m=1.5)), future, valid)
+    torch.testing.assert_close(beside, torch.tensor([[0.0, 1.5]]), atol=1e-4, rtol=0)
+
+
+def test_beyond_the_end_of_the_path_nothing_is_known() -> None:
+    future, valid = straight(5.0)[None], torch.ones(1, 80, dtype=torch.bool)
+    beside = path_deviation_m(decoded_as(straight(10.0, offset_m=1.0)), future, valid)
+    # The recorded path ends at 40 m; of the points at 4, 8, ..., 80 m, ten pass it.
+    assert float(beside) == pytest.approx(10 / 20, abs=1e-4)
+
+
+@pytest.mark.parametrize("case", ["standing", "unobserved"])
+def test_without_a_path_there_is_no_deviation(case: str) -> None:
+    future = straight(0.0 if case == "standing" else 10.0)[None]
+    valid = torch.full((1, 80), case == "standing")
+    decoded = decoded_as(straight(8.0, offset_m=2.0))
+    mean = decoded.mean_m.clone().requires_grad_()
+    deviation = path_deviation_m(Trajectories(mean_m=mean, std_m=decoded.std_m), future, valid)
+    assert float(deviation.detach()) == 0
+    assert torch.autograd.grad(deviation.sum(), mean)[0].isfinite().all()
+
+
+def test_acceleration_error_by_hand() -> None:
+    time_s = torch.arange(1, 81) * 0.1
+    braking = torch.stack([10 * time_s - time_s**2, torch.zeros(80)], dim=-1)  # 2 m/s2 backwards
+    valid = torch.ones(1, 80, dtype=torch.bool)
+    error = acceleration_error_mps2(decoded_as(braking, straight(3.0)), straight(10.0)[None], valid, dt_s=0.1)
+    torch.testing.assert_close(error, torch.tensor([[2.0, 0.0]]), atol=2e-3, rtol=0)
+    none = acceleration_error_mps2(decoded_as(braking), straight(10.0)[None], ~valid, dt_s=0.1)
+    assert float(none) == 0

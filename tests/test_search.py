@@ -6,54 +6,12 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from torch import Tensor
 
+from table_decoder import CODEBOOK, DEPTH, SEEDS, Table, search
 from tiny_model import batch_of, crowd, random_latents, seen_by, tiny_model
+from waycode.model import Trajectories
 from waycode.model.search_adapter import PrefixDecoder
-from waycode.search import Codebook, SearchResult, as_levels, beam_search, best_first
-
-CODEBOOK = Codebook(2, 2)  # four codes
-DEPTH = 3
-SEEDS = st.integers(0, 2**31 - 1)
-
-
-class Table:
-    """Decodes a prefix to the ids of its tokens; costs are looked up by them. Counts what it is asked for."""
-
-    def __init__(
-        self, seed: int, *, num_rows: int, levels: int = 1, distinct: int = 1000, codebook: Codebook = CODEBOOK
-    ):
-        shape = (num_rows, *[len(codebook) + 1] * DEPTH, levels)  # the last place of an axis: no token yet
-        self.costs = torch.randint(distinct, shape, generator=torch.Generator().manual_seed(seed)).float()
-        self.codebook, self.num_decodes = codebook, 0
-
-    def extend(self, state: Tensor | None, parents: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
-        ids = self.codebook.ids(tokens)[..., None]  # [B, K, 1]
-        if state is not None:
-            ids = torch.cat([state.gather(1, parents[..., None].expand(-1, -1, state.shape[2])), ids], dim=2)
-        self.num_decodes += ids.shape[1]
-        return ids, ids
-
-    def cost(self, ids: Tensor) -> Tensor:
-        rows = torch.arange(len(self.costs))[:, None].expand(ids.shape[:2])
-        places = torch.full((*ids.shape[:2], DEPTH), len(self.codebook))
-        places[..., : ids.shape[2]] = ids
-        return self.costs[rows, places[..., 0], places[..., 1], places[..., 2]]
-
-    def cost_of(self, row: int, prefix: tuple[int, ...]) -> tuple[float, ...]:
-        place = (*prefix, *[len(self.codebook)] * (DEPTH - len(prefix)))
-        return tuple(self.costs[(row, *place)].tolist())
-
-
-def search(table: Table, *, beam_width: int = 1, depth: int = DEPTH) -> SearchResult[Tensor]:
-    return beam_search(
-        table.extend,
-        table.cost,
-        codebook=table.codebook,
-        num_rows=len(table.costs),
-        depth=depth,
-        beam_width=beam_width,
-    )
+from waycode.search import Codebook, beam_search, exhaustive_search
 
 
 @given(SEEDS, st.integers(1, 3))
@@ -89,13 +47,46 @@ def test_beam_search_by_hand(seed: int, beam_width: int) -> None:
 def test_a_wide_beam_is_exhaustive_search(seed: int) -> None:
     table = Table(seed, num_rows=2, levels=2, distinct=6)
     found = search(table, beam_width=len(CODEBOOK) ** DEPTH)
+    oracle = exhaustive_search(table.extend, table.cost, codebook=CODEBOOK, num_rows=2, depth=DEPTH)
     every = list(product(range(len(CODEBOOK)), repeat=DEPTH))
-    assert found.ids.shape == (2, len(every), DEPTH)
     for row in range(2):
-        costs = sorted(table.cost_of(row, ids) for ids in every)
-        assert [tuple(cost) for cost in found.costs[row].tolist()] == costs
-        best = min(every, key=lambda ids: table.cost_of(row, ids))
-        assert table.cost_of(row, tuple(found.ids[row, 0].tolist())) == table.cost_of(row, best)
+        in_order = sorted(every, key=lambda ids: table.cost_of(row, ids))
+        assert [tuple(ids) for ids in oracle.ids[row].tolist()] == in_order
+        assert [tuple(cost) for cost in oracle.costs[row].tolist()] == [table.cost_of(row, ids) for ids in in_order]
+    assert torch.equal(found.costs, oracle.costs)
+    assert found.ids.shape == oracle.ids.shape
+
+
+def test_exhaustive_search_looks_at_whole_codes_only() -> None:
+    table, asked = Table(0, num_rows=1), []
+
+    def cost(ids: torch.Tensor) -> torch.Tensor:
+        asked.append(tuple(ids.shape))
+        return table.cost(ids)
+
+    found = exhaustive_search(table.extend, cost, codebook=CODEBOOK, num_rows=1, depth=DEPTH)
+    assert asked == [(1, 64, 3)]
+    assert found.num_decodes == table.num_decodes == 4 + 16 + 64
+    assert len(found.trace.steps) == 1
+    assert found.chosen.sort(dim=1).values.tolist() == [list(range(64))]
+
+
+@pytest.mark.parametrize("depth", [0, 7], ids=["none", "too many"])
+def test_exhaustive_search_has_bounds(depth: int) -> None:
+    codebook = Codebook(2, 3)
+    words = f"depth is {depth}, expected at least 1 and at most 262144 codes; these are {8**depth}"
+    with pytest.raises(ValueError, match=words):
+        exhaustive_search(Table(0, num_rows=1).extend, lambda ids: ids, codebook=codebook, num_rows=1, depth=depth)
+
+
+@given(SEEDS, st.integers(1, 9))
+@settings(max_examples=25, deadline=None)
+def test_the_beam_is_ranked_and_distinct(seed: int, beam_width: int) -> None:
+    found = search(Table(seed, num_rows=2, levels=2, distinct=3), beam_width=beam_width)
+    for row in range(2):
+        costs = [tuple(cost) for cost in found.costs[row].tolist()]
+        assert costs == sorted(costs)
+        assert len({tuple(ids) for ids in found.ids[row].tolist()}) == beam_width
 
 
 def test_a_wider_beam_is_no_worse_here() -> None:
@@ -135,59 +126,12 @@ def test_what_was_decoded_belongs_to_what_was_chosen() -> None:
     found = search(Table(1, num_rows=3), beam_width=4)
     picked = found.decoded.gather(1, found.chosen[..., None].expand(-1, -1, DEPTH))
     assert torch.equal(picked, found.ids)
+    assert found.depth == DEPTH
 
 
 @pytest.mark.parametrize("depth", [1, 2])
 def test_fewer_tokens(depth: int) -> None:
     assert search(Table(0, num_rows=2), depth=depth).ids.shape == (2, 1, depth)
-
-
-@given(SEEDS, st.integers(1, 12), st.integers(1, 4), st.integers(1, 4))
-@settings(max_examples=50, deadline=None)
-def test_the_order_is_that_of_tuples(seed: int, candidates: int, levels: int, distinct: int) -> None:
-    costs = torch.randint(distinct, (2, candidates, levels), generator=torch.Generator().manual_seed(seed)).float()
-    for row, order in zip(costs.tolist(), best_first(costs).tolist(), strict=True):
-        assert order == sorted(range(candidates), key=lambda index: tuple(row[index]))
-
-
-def test_infinite_costs_have_their_place() -> None:
-    inf = torch.inf
-    costs = torch.tensor([[[inf, 0.0], [1.0, inf], [-inf, 5.0], [1.0, 3.0]]])
-    assert best_first(costs).tolist() == [[2, 3, 1, 0]]
-
-
-def test_what_is_not_a_number_never_wins() -> None:
-    nan = torch.nan
-    costs = torch.tensor([[[nan, 0.0], [0.0, nan], [7.0, 9.0], [8.0, 0.0]]])
-    levels = as_levels(costs, num_rows=1, num_candidates=4)
-    assert best_first(levels)[0, :2].tolist() == [2, 3]
-    assert levels[0, :2].isinf().all()
-    table = Table(0, num_rows=2)
-    table.costs[:, 0] = nan
-    assert (search(table).ids[:, 0, 0] != 0).all()
-
-
-def test_only_numbers_that_are_none() -> None:
-    table = Table(0, num_rows=2)
-    table.costs.fill_(torch.nan)
-    found = search(table)
-    assert found.costs.isinf().all()  # a search that finds nothing good says so, it does not raise
-
-
-def test_costs_keep_their_precision() -> None:
-    fine = torch.tensor([[1.0 + 1e-12, 1.0]], dtype=torch.float64)
-    assert best_first(as_levels(fine, num_rows=1, num_candidates=2)).tolist() == [[1, 0]]
-    whole = torch.tensor([[2**30 + 1, 2**30]])
-    assert best_first(as_levels(whole, num_rows=1, num_candidates=2)).tolist() == [[1, 0]]
-    yes_or_no = torch.tensor([[True, False]])
-    assert best_first(as_levels(yes_or_no, num_rows=1, num_candidates=2)).tolist() == [[1, 0]]
-
-
-@pytest.mark.parametrize("shape", [(4,), (2, 3), (1, 4), (2, 4, 1, 1), ()], ids=str)
-def test_costs_of_a_wrong_shape(shape: tuple[int, ...]) -> None:
-    words = rf"costs of shape \[{', '.join(map(str, shape))}\], expected \[2, 4\] or \[2, 4, M\]"
-    with pytest.raises(ValueError, match=words):
-        as_levels(torch.zeros(shape), num_rows=2, num_candidates=4)
 
 
 @pytest.mark.parametrize(("depth", "beam_width"), [(0, 1), (1, 0)])
@@ -220,22 +164,35 @@ def test_found_trajectories_are_those_of_the_found_codes(beam_width: int, num_le
     assert (found.costs.diff(dim=1) >= 0).all()
 
 
+@pytest.mark.parametrize("causal", [True, False])
 @torch.no_grad()
-def test_a_wide_beam_with_the_real_decoder_finds_the_best_of_all_codes() -> None:
-    model = tiny_model(token_dim=2, num_tokens=2)
+def test_a_wide_beam_with_the_real_decoder_finds_the_best_of_all_codes(causal: bool) -> None:
+    model = tiny_model(token_dim=2, num_tokens=2, causal=causal)
     _, memory = seen_by(model, batch_of(crowd()))
     codebook, goal = model.codebook(2), torch.tensor([8.0, 2.0])
     every = codebook.codes(torch.tensor(list(product(range(4), repeat=2)))).expand(3, -1, -1, -1)
     best = (model.decode(every, memory).mean_m[:, :, -1] - goal).norm(dim=-1).amin(dim=1)
-    found = beam_search(
-        PrefixDecoder(model, memory),
-        lambda decoded: (decoded.mean_m[:, :, -1] - goal).norm(dim=-1),
-        codebook=codebook,
-        num_rows=3,
-        depth=2,
-        beam_width=4,
-    )
+
+    def cost(decoded: Trajectories) -> torch.Tensor:
+        return (decoded.mean_m[:, :, -1] - goal).norm(dim=-1)
+
+    decode = PrefixDecoder(model, memory)
+    found = beam_search(decode, cost, codebook=codebook, num_rows=3, depth=2, beam_width=4)
+    oracle = exhaustive_search(decode, cost, codebook=codebook, num_rows=3, depth=2)
     torch.testing.assert_close(found.costs[:, 0, 0], best, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(oracle.costs[:, 0, 0], best, atol=1e-4, rtol=1e-5)
+    assert torch.equal(found.ids[:, 0], oracle.ids[:, 0])
+
+
+def test_a_search_makes_no_gradients_and_leaves_tensors_that_can_have_some() -> None:
+    model = tiny_model()
+    _, memory = seen_by(model, batch_of(crowd()))
+    decode = PrefixDecoder(model, memory)
+    found = beam_search(
+        decode, lambda decoded: decoded.std_m.mean(dim=(2, 3)), codebook=model.codebook(2), num_rows=3, depth=2
+    )
+    assert not found.decoded.mean_m.requires_grad
+    assert not found.decoded.mean_m.is_inference()
 
 
 def test_a_search_deeper_than_the_model() -> None:

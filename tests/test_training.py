@@ -2,29 +2,24 @@
 
 import json
 import warnings
-from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
-from itertools import islice
 from pathlib import Path
 from typing import Any
 
-import numpy as np
 import pytest
 import torch
 
 from scenes import small_scene
 from waycode.demo import bundled_dataset
 from waycode.features import collate
-from waycode.features.mirror import mirror
 from waycode.model import Model
 from waycode.model.saved import load_model, save_model
 from waycode.scene import Scene
 from waycode.scene.dataset import Dataset, ShardContents, write_dataset
-from waycode.scene.manoeuvre import Manoeuvre
 from waycode.training.card import BOUND_LICENCE, FREE_LICENCE, is_free, table_of
 from waycode.training.config import RECIPES, TrainingConfig, paper, tiny
-from waycode.training.data import AgentIndex, Examples, SceneData, StepSampler, balancing_weights, index_agents
+from waycode.training.data import Examples, SceneData, index_agents
 from waycode.training.errors import RunStopped, TrainingError
 from waycode.training.folders import open_model
 from waycode.training.journal import StepReport, append_row, keep_rows
@@ -143,87 +138,6 @@ def test_wrong_settings_are_explained(setting: str, sentence: str) -> None:
 def test_differences_are_named() -> None:
     before, after = {"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 5, "d": 3}}
     assert differences(before, after) == ["b.c is 2, asked for 5"]
-
-
-# Sampling
-
-
-def test_steps_are_a_pure_function_of_seed_and_step() -> None:
-    config = short(40, seed=5)
-    scenes = list(range(10))
-    whole = list(StepSampler(scenes, config))
-    assert list(StepSampler(scenes, config)) == whole
-    assert list(StepSampler(scenes, config, first_step=17)) == whole[17:]
-    assert len(StepSampler(scenes, config, first_step=17)) == 40  # of the whole run
-    assert list(StepSampler(scenes, replace(config, seed=6))) != whole
-
-
-@pytest.mark.parametrize("num_scenes", [9, 10, 2])
-def test_a_pass_shows_no_scene_twice(num_scenes: int) -> None:
-    size = min(3, num_scenes)
-    per_pass = num_scenes // size
-    steps = iter(StepSampler(range(100, 100 + num_scenes), short(4 * per_pass)))
-    orders = []
-    for _ in range(4):
-        keys = [key for step in islice(steps, per_pass) for key in step]
-        seen = [scene for scene, _ in keys]
-        assert len(set(seen)) == len(seen) == per_pass * size  # all, but for what does not fill a batch
-        orders.append(tuple(seen))
-    assert len(set(orders)) > 1 or num_scenes == 2
-    assert not list(steps)
-
-
-def test_keys_have_seeds_of_their_own() -> None:
-    seeds = [seed for step in StepSampler(range(6), short(50)) for _, seed in step]
-    assert len(set(seeds)) == len(seeds)
-
-
-def test_rare_manoeuvres_are_drawn_more_often() -> None:
-    kinds = [(1, Manoeuvre.STRAIGHT)] * 100 + [(1, Manoeuvre.LEFT_TURN)] * 4 + [(1, Manoeuvre.STANDING)] * 100
-    weights = balancing_weights(kinds)
-    assert weights[100] / weights[0] == pytest.approx(5.0)  # sqrt(100 / 4)
-    assert weights[-1] / weights[0] == pytest.approx(0.3)
-    index = AgentIndex(starts=np.array([0, len(kinds)]), tracks=np.arange(len(kinds)), weights=weights)
-    rng = np.random.default_rng(0)
-    drawn = Counter(kinds[track][1] for _ in range(2000) for track in index.draw(0, 2, rng))
-    assert drawn[Manoeuvre.LEFT_TURN] / 4 > 3 * drawn[Manoeuvre.STRAIGHT] / 100
-    assert drawn[Manoeuvre.STRAIGHT] > 2 * drawn[Manoeuvre.STANDING]
-
-
-def test_agents_are_drawn_once_and_all_if_there_are_few() -> None:
-    index = AgentIndex(starts=np.array([0, 2, 5]), tracks=np.array([3, 7, 1, 2, 9]), weights=np.ones(5))
-    rng = np.random.default_rng(0)
-    assert index.draw(0, 4, rng) == [3, 7]
-    assert all(len(set(index.draw(1, 2, rng))) == 2 for _ in range(20))
-
-
-def test_the_index_names_agents_that_can_be_modelled() -> None:
-    counted: list[int] = []
-    dataset = bundled_dataset()
-    index = index_agents(dataset, on_scenes=counted.append)
-    assert sum(counted) == len(dataset) == len(index.starts) - 1
-    for number in range(len(dataset)):
-        scene = dataset[number]
-        valid = scene.tracks.valid[index.tracks[index.starts[number] : index.starts[number + 1]]]
-        assert valid[:, scene.current_step].all()
-        assert (valid[:, scene.current_step + 1 :].sum(axis=1) >= 30).all()
-
-
-def test_half_of_the_examples_are_mirrored() -> None:
-    dataset = bundled_dataset()
-    config = short(1, agents_per_scene=1)
-    index = index_agents(dataset)
-    plain = Examples(dataset, index, replace(config, mirror=False))
-    some = Examples(dataset, index, config)
-    mirrored = 0
-    for seed in range(60):
-        one, other = plain[0, seed], some[0, seed]
-        assert np.array_equal(one.agents, other.agents)
-        is_mirrored = not np.array_equal(one.track_pose, other.track_pose)
-        expected = mirror(one) if is_mirrored else one
-        assert np.array_equal(expected.future_m, other.future_m)
-        mirrored += is_mirrored
-    assert 18 <= mirrored <= 42
 
 
 def test_waiting_for_data_is_measured(sample: Path) -> None:

@@ -29,7 +29,7 @@ if TYPE_CHECKING:
     from waycode.training.journal import StepReport
     from waycode.training.validation import ValidationReport
 
-RecipeName = Literal["tiny", "small", "paper", "paper-nuplan", "closed-loop"]
+RecipeName = Literal["tiny", "small", "small-finish", "paper", "paper-nuplan", "closed-loop"]
 STOPPED = 130
 
 

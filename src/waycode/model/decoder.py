@@ -18,6 +18,7 @@ from waycode.model.layers import Blocks, causal_mask, mlp
 from waycode.model.scene_encoder import SceneTokens
 
 SPEED_SCALE_MPS = 5.0
+FIXED_POINTS = 2  # control points that stay at zero: where the spline starts, and with what slope
 LOG_STD_RANGE = (-4.0, 4.0)  # standard deviations between 2 cm and 55 m
 
 KeysValues = tuple[Tensor, Tensor]
@@ -75,7 +76,7 @@ class Prefix:
 
 class Decoder(nn.Module):
     time_s: Tensor  # [T]
-    mean_basis: Tensor  # [T, C - 1]
+    mean_basis: Tensor  # [T, C - 2]
     spread_basis: Tensor  # [T, C']
 
     def __init__(self, config: ModelConfig):
@@ -87,13 +88,13 @@ class Decoder(nn.Module):
         self.registers = nn.Parameter(torch.randn(config.registers, width) * 0.02)
         self.blocks = Blocks(config.decoder_layers, width=width, heads=config.heads, feed_forward=config.feed_forward)
         self.norm = nn.LayerNorm(width)
-        self.head = mlp(width, 2 * width, 2 * (config.spline_points - 1) + 2 * config.spread_points)
+        self.head = mlp(width, 2 * width, 2 * (config.spline_points - FIXED_POINTS) + 2 * config.spread_points)
         horizon_s = steps * config.features.dt_s
         time_s = torch.arange(1, steps + 1) / steps * horizon_s
-        reach = SPEED_SCALE_MPS * horizon_s * spline.control_times(config.spline_points)[1:]
+        reach = SPEED_SCALE_MPS * horizon_s * spline.control_times(config.spline_points)[FIXED_POINTS:]
         self.register_buffer("time_s", time_s, persistent=False)
         self.register_buffer(
-            "mean_basis", spline.basis(config.spline_points, steps=steps)[:, 1:] * reach, persistent=False
+            "mean_basis", spline.basis(config.spline_points, steps=steps)[:, FIXED_POINTS:] * reach, persistent=False
         )
         self.register_buffer("spread_basis", spline.basis(config.spread_points, steps=steps), persistent=False)
 
@@ -167,8 +168,8 @@ class Decoder(nn.Module):
         return Prefix(keys_values=tuple(kept))
 
     def _trajectories(self, output: Float[Tensor, "R K O"], velocity_mps: Float[Tensor, "R 2"]) -> Trajectories:
-        """Driving on as now, plus a spline that starts at zero."""
-        shape, free = output.shape[:2], self.config.spline_points - 1  # the first control point stays at zero
+        """Driving on as now, plus a spline that starts at zero with no slope: position and velocity never jump."""
+        shape, free = output.shape[:2], self.config.spline_points - FIXED_POINTS
         points = output[..., : 2 * free].view(*shape, free, 2)
         spread = output[..., 2 * free :].view(*shape, self.config.spread_points, 2)
         bend = self.mean_basis @ points  # [R, K, T, 2]

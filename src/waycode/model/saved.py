@@ -19,7 +19,7 @@ from waycode.model.config import Bottleneck, ModelConfig
 from waycode.scene import WaycodeError
 from waycode.scene.files import replace_file
 
-CONFIG_VERSION = 1
+CONFIG_VERSION = 2  # 2: the decoded spline starts with the current velocity
 WEIGHTS_FILE, CONFIG_FILE, THRESHOLDS_FILE, CARD_FILE = (
     "model.safetensors",
     "config.json",

@@ -1,4 +1,4 @@
-"""Lets `waycode.search` extend prefixes with the decoder: the search itself knows no network."""
+"""Lets `waycode.search` use the decoder: the search itself knows no network."""
 
 from dataclasses import dataclass
 
@@ -11,11 +11,13 @@ from waycode.model.decoder import Prefix, SceneMemory, Trajectories
 
 
 @dataclass(frozen=True)
-class PrefixState:
-    """K prefixes of n tokens, and what the decoder has computed of them."""
+class WholeCodes:
+    """K prefixes of n tokens of a model without causal masks: a new token changes the states of those before it."""
 
     latents: Float[Tensor, "R K n D"]
-    prefix: Prefix
+
+
+PrefixState = Prefix | WholeCodes
 
 
 class PrefixDecoder:
@@ -26,12 +28,22 @@ class PrefixDecoder:
 
     def __call__(self, state: PrefixState | None, parents: Tensor, tokens: Tensor) -> tuple[PrefixState, Trajectories]:
         """Puts tokens [R, K, D] behind the prefixes `state[parents]`, or behind nothing."""
+        if self.model.config.causal:
+            past = state.select(parents) if isinstance(state, Prefix) else None
+            prefix = self.model.extend(past, tokens, self.memory)
+            return prefix, self.model.decoder.read_out(prefix, self.memory)
         latents = tokens[:, :, None]
-        if state is not None:
+        if isinstance(state, WholeCodes):
             index = parents[:, :, None, None].expand(-1, -1, *state.latents.shape[2:])
             latents = torch.cat([state.latents.gather(1, index), latents], dim=2)
-        if state is not None and self.model.config.causal:
-            prefix = self.model.extend(state.prefix.select(parents), tokens, self.memory)
-        else:  # without causal masks a new token changes the states of those before it
-            prefix = self.model.decoder.begin(latents, self.memory)
-        return PrefixState(latents, prefix), self.model.decoder.read_out(prefix, self.memory)
+        return WholeCodes(latents), self.model.decode(latents, self.memory)
+
+    def decode(self, latents: Float[Tensor, "B n D"]) -> Trajectories:
+        """Whole codes with gradients, as `waycode.search.refine` wants them: B = R * K, the K of a row in a run.
+
+        The trajectories are [R, K, T, 2] as ever; the memory must not come from `torch.inference_mode`.
+        """
+        rows = len(self.memory.velocity_mps)
+        if len(latents) % rows:
+            raise ValueError(f"got {len(latents)} codes, expected as many for each of the {rows} rows")
+        return self.model.decode(latents.view(rows, -1, *latents.shape[1:]), self.memory)

@@ -1,7 +1,28 @@
 """Search over tokens: pure functions over a decode callable and a codebook."""
 
-from waycode.search.beam import Extend, SearchResult, beam_search
+from waycode.search.beam import beam_search
 from waycode.search.codebook import Codebook
-from waycode.search.costs import as_levels, best_first
+from waycode.search.costs import Costs, as_levels, best_first
+from waycode.search.exhaustive import exhaustive_search
+from waycode.search.refine import RefineResult, refine
+from waycode.search.result import SearchResult, SearchStatus
+from waycode.search.scoring import Extend, Gate, Objective
+from waycode.search.trace import Trace, TraceStep
 
-__all__ = ["Codebook", "Extend", "SearchResult", "as_levels", "beam_search", "best_first"]
+__all__ = [
+    "Codebook",
+    "Costs",
+    "Extend",
+    "Gate",
+    "Objective",
+    "RefineResult",
+    "SearchResult",
+    "SearchStatus",
+    "Trace",
+    "TraceStep",
+    "as_levels",
+    "beam_search",
+    "best_first",
+    "exhaustive_search",
+    "refine",
+]

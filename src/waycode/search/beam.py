@@ -3,70 +3,72 @@
 Axes: B rows that are searched at once, K candidates, W kept prefixes (the beam), V codes, n tokens, D, M cost levels.
 """
 
+import time
 from collections.abc import Callable
-from dataclasses import dataclass
-from typing import Generic, TypeVar
 
 import torch
-from jaxtyping import Float, Int
 from torch import Tensor
 
 from waycode.search.codebook import Codebook
-from waycode.search.costs import as_levels, best_first
-
-State = TypeVar("State")
-Decoded = TypeVar("Decoded")
-
-
-# Puts one more token behind prefixes: behind those of `state` with the indices `parents` [B, K], or behind nothing if
-# there is no state yet; tokens are [B, K, D]. Returns the state of the longer prefixes and what they decode to.
-Extend = Callable[[State | None, Tensor, Tensor], tuple[State, Decoded]]
+from waycode.search.result import SearchResult, conclude, take
+from waycode.search.scoring import Decoded, Extend, Gate, Objective, State, score
+from waycode.search.trace import TraceStep
 
 
-@dataclass(frozen=True, kw_only=True)
-class SearchResult(Generic[Decoded]):
-    """The final beam, best first."""
-
-    ids: Int[Tensor, "B W n"]
-    costs: Float[Tensor, "B W M"]
-    decoded: Decoded  # of all K candidates of the last step
-    chosen: Int[Tensor, "B W"]  # which of these the beam are
-    num_decodes: int  # per row
-
-
+@torch.no_grad()  # not inference_mode: what was decoded may go on into a computation with gradients
 def beam_search(
     extend: Extend[State, Decoded],
-    objective: Callable[[Decoded], Tensor],
+    objective: Objective[Decoded],
     *,
     codebook: Codebook,
     num_rows: int,
     depth: int,
     beam_width: int = 1,
+    gate: Gate[Decoded] | None = None,
+    deadline_s: float | None = None,
+    clock: Callable[[], float] = time.perf_counter,
     device: torch.device | str = "cpu",
 ) -> SearchResult[Decoded]:
     """Token by token, tries every code behind every kept prefix and keeps the `beam_width` best; 1 is greedy search.
 
-    The objective maps what was decoded to costs [B, K], or [B, K, M] in lexicographic order; the least is best.
+    The objective maps what was decoded to costs (see `Costs`); the least is best. Candidates that the gate rejects come
+    after all that it accepts. With a deadline, counted from the call, the search stops before a depth that would
+    not end in time; the first is always finished, so that there is always a result.
     """
-    if depth < 1 or beam_width < 1:
-        raise ValueError(f"depth is {depth} and beam_width {beam_width}, expected at least 1 of each")
+    _check(depth=depth, beam_width=beam_width, deadline_s=deadline_s)
+    began = now = clock()
     ids = torch.zeros(num_rows, 1, 0, dtype=torch.long, device=device)  # one empty prefix
     kept = torch.zeros(num_rows, 1, dtype=torch.long, device=device)  # where the prefixes are in the state
+    values = codebook.values.to(device)
     state: State | None = None
+    steps: list[TraceStep] = []
     num_decodes = 0
-    for _ in range(depth):
-        width = ids.shape[1]
-        behind = torch.arange(width, device=device).repeat_interleave(len(codebook)).expand(num_rows, -1)  # [B, W * V]
-        token = torch.arange(len(codebook), device=device).repeat(width).expand(num_rows, -1)
-        state, decoded = extend(state, kept.gather(1, behind), codebook.codes(token))
-        costs = as_levels(objective(decoded), num_rows=num_rows, num_candidates=token.shape[1])
-        num_decodes += token.shape[1]
-        ids = torch.cat([_take(ids, behind), token[..., None]], dim=2)
-        kept = best_first(costs)[:, :beam_width]
-        ids, costs = _take(ids, kept), _take(costs, kept)
-    return SearchResult(ids=ids, costs=costs, decoded=decoded, chosen=kept, num_decodes=num_decodes)
+    while len(steps) < depth:
+        ids, parents, tokens = expand(ids, kept, values)
+        state, decoded = extend(state, parents, tokens)
+        num_decodes += parents.shape[1]
+        steps.append(score(decoded, objective, ids=ids, gate=gate, beam_width=beam_width))
+        kept = steps[-1].chosen
+        ids = take(ids, kept)
+        depth_began, now = now, clock()
+        # The next depth has other candidates in number; they take time at most in proportion.
+        predicted_s = (now - depth_began) * kept.shape[1] * len(codebook) / parents.shape[1]
+        if deadline_s is not None and now + predicted_s > began + deadline_s:
+            break
+    return conclude(steps, decoded, num_decodes=num_decodes, is_complete=len(steps) == depth)
 
 
-def _take(values: Tensor, index: Tensor) -> Tensor:
-    """values[b, index[b, k]] for values [B, n, m]."""
-    return values.gather(1, index[..., None].expand(-1, -1, values.shape[2]))
+def expand(ids: Tensor, kept: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
+    """Every code [V, D] behind every prefix [B, W, n]: longer prefixes [B, K, n + 1], their parents and last tokens."""
+    (num_rows, width, length), num_codes = ids.shape, len(values)
+    shape = (num_rows, width, num_codes)
+    last = torch.arange(num_codes, device=ids.device).view(num_codes, 1).expand(*shape, 1)
+    longer = torch.cat([ids.unsqueeze(2).expand(*shape, length), last], dim=3).flatten(1, 2)
+    return longer, kept.unsqueeze(2).expand(shape).flatten(1), values.expand(*shape, -1).flatten(1, 2)
+
+
+def _check(*, depth: int, beam_width: int, deadline_s: float | None) -> None:
+    if depth < 1 or beam_width < 1:
+        raise ValueError(f"depth is {depth} and beam_width {beam_width}, expected at least 1 of each")
+    if deadline_s is not None and not deadline_s >= 0:
+        raise ValueError(f"deadline_s is {deadline_s}, expected 0 or more seconds, or None for no deadline")

@@ -1,6 +1,7 @@
 """The finite set of values that a token can take."""
 
 from dataclasses import dataclass
+from functools import cached_property
 from itertools import product
 
 import torch
@@ -22,7 +23,7 @@ class Codebook:
     def __len__(self) -> int:
         return self.num_levels**self.token_dim
 
-    @property
+    @cached_property
     def values(self) -> Float[Tensor, "V D"]:
         """The code of every token id, V = N_l ** D."""
         levels = torch.linspace(-1, 1, self.num_levels).tolist()

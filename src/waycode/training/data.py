@@ -27,6 +27,7 @@ from waycode.training.errors import TrainingError
 MIN_FUTURE_STEPS = 30  # of the modelled agents' future must be observed
 STANDING_SHARE = 0.3  # how often a standing agent is drawn, compared with one of another manoeuvre
 SCENES_PER_TASK = 100
+SCENES_PER_RUN, SCENES_PER_WINDOW = 50, 1600  # a dataset keeps files with 2,048 scenes open
 
 AgentKind = tuple[int, Manoeuvre]  # the type of road user, and what it does
 SceneAgents = list[tuple[int, AgentKind]]  # the tracks of a scene that can be modelled
@@ -114,7 +115,11 @@ class Examples(data.Dataset[Example]):
 
 
 class StepSampler(data.Sampler[list[tuple[int, int]]]):
-    """The (scene, seed) keys of every step, in passes over shuffled scenes; starts anywhere."""
+    """The (scene, seed) keys of every step, in passes over shuffled scenes; starts anywhere.
+
+    Neighbouring scenes stay within a window of the pass, because they lie in the same file: opening a file costs more
+    than reading a scene of it.
+    """
 
     def __init__(self, scenes: Sequence[int], config: TrainingConfig, first_step: int = 0):
         self.scenes, self.config, self.first_step = np.asarray(scenes), config, first_step
@@ -126,11 +131,19 @@ class StepSampler(data.Sampler[list[tuple[int, int]]]):
         size = min(self.config.scenes_per_batch, len(self.scenes))
         per_pass = len(self.scenes) // size
         for step in range(self.first_step, self.config.steps):
-            shuffled = np.random.default_rng([self.config.seed, step // per_pass]).permutation(self.scenes)
+            shuffled = shuffle_nearby(self.scenes, np.random.default_rng([self.config.seed, step // per_pass]))
             begin = step % per_pass * size
             seeds = np.random.default_rng([self.config.seed, step, 1]).integers(2**62, size=size)
             chosen = shuffled[begin : begin + size]
             yield [(int(scene), int(seed)) for scene, seed in zip(chosen, seeds, strict=True)]
+
+
+def shuffle_nearby(scenes: Int[np.ndarray, " n"], rng: np.random.Generator) -> Int[np.ndarray, " n"]:
+    """The scenes in random order: runs of neighbours are shuffled, then the scenes of many runs among each other."""
+    run_of_scene = np.arange(len(scenes)) // SCENES_PER_RUN
+    order = np.argsort(rng.permutation(run_of_scene[-1] + 1)[run_of_scene], kind="stable")
+    window = np.arange(len(scenes)) // SCENES_PER_WINDOW
+    return scenes[order[np.lexsort([rng.random(len(scenes)), window])]]
 
 
 class TimedLoader:

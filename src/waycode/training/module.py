@@ -9,10 +9,18 @@ from torch import Tensor
 
 from waycode.features import Batch, SceneFeatures
 from waycode.model import Model, Trajectories
-from waycode.model.bottleneck import prefix_probabilities, sample_prefix
+from waycode.model.bottleneck import prefix_probabilities, quantise_straight_through, sample_prefix
 from waycode.training.closed_loop import hide_history, others_futures
 from waycode.training.config import NestedDropout, TrainingConfig
-from waycode.training.losses import average_displacement_m, beta_nll, collision_penalty, next_sigma, weighted_mean
+from waycode.training.losses import (
+    acceleration_error_mps2,
+    average_displacement_m,
+    beta_nll,
+    collision_penalty,
+    next_sigma,
+    path_deviation_m,
+    weighted_mean,
+)
 
 
 class AutoencoderModule(lightning.LightningModule):
@@ -29,15 +37,30 @@ class AutoencoderModule(lightning.LightningModule):
         generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.global_step)
         scene = self.model.see(self._seen(batch, generator), batch.agents)
         future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
-        latents = self.model.train_bottleneck(self.model.encode(future, valid, scene), self.sigma, generator)
+        latents = self._sent(self.model.encode(future, valid, scene), generator)
         decoded = self.model.decoder.decode_all_prefixes(latents, self.model.remember(scene))
         weights = self.prefix_weights(len(future), generator)
         loss = weighted_mean(beta_nll(decoded, future, valid, beta=self.config.beta), weights)
+        if self.config.path_weight:
+            loss = loss + self.config.path_weight * weighted_mean(path_deviation_m(decoded, future, valid), weights)
+        if self.config.acceleration_weight:
+            dt_s = self.config.model.features.dt_s
+            error = acceleration_error_mps2(decoded, future, valid, dt_s=dt_s)
+            loss = loss + self.config.acceleration_weight * weighted_mean(error, weights)
         if self.config.collision_weight:
             loss = loss + self.config.collision_weight * weighted_mean(self._collisions(decoded, batch), weights)
         ade = weighted_mean(average_displacement_m(decoded, future, valid), weights).detach()
         self._adapt_noise(float(ade))
         return {"loss": loss, "ade": ade}
+
+    def _sent(self, latents: Tensor, generator: torch.Generator) -> Tensor:
+        """What the decoder gets to see of the latents [R, N, D]: noisy, or of some examples rounded."""
+        noisy = self.model.train_bottleneck(latents, self.sigma, generator)
+        share = self.config.noise.rounded_share
+        if share == 0:
+            return noisy
+        rounded = torch.rand(len(latents), 1, 1, generator=generator) < share
+        return torch.where(rounded, quantise_straight_through(latents, num_levels=2), noisy)
 
     def _adapt_noise(self, ade_m: float) -> None:
         noise = self.config.noise

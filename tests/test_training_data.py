@@ -1,0 +1,130 @@
+"""What a training step is made of: sampling of scenes and agents, what is sent through the bottleneck, the losses."""
+
+from collections import Counter
+from dataclasses import replace
+from itertools import islice
+
+import numpy as np
+import pytest
+import torch
+
+from waycode.demo import bundled_dataset
+from waycode.features.mirror import mirror
+from waycode.model.bottleneck import quantise
+from waycode.scene.manoeuvre import Manoeuvre
+from waycode.training.config import TrainingConfig, tiny
+from waycode.training.data import (
+    SCENES_PER_WINDOW,
+    AgentIndex,
+    Examples,
+    StepSampler,
+    balancing_weights,
+    index_agents,
+    shuffle_nearby,
+)
+from waycode.training.module import AutoencoderModule
+
+
+def short(steps: int, **changes: object) -> TrainingConfig:
+    return replace(tiny(), steps=steps, **{"scenes_per_batch": 3, **changes})  # type: ignore[arg-type]
+
+
+def test_steps_are_a_pure_function_of_seed_and_step() -> None:
+    config = short(40, seed=5)
+    scenes = list(range(10))
+    whole = list(StepSampler(scenes, config))
+    assert list(StepSampler(scenes, config)) == whole
+    assert list(StepSampler(scenes, config, first_step=17)) == whole[17:]
+    assert len(StepSampler(scenes, config, first_step=17)) == 40  # of the whole run
+    assert list(StepSampler(scenes, replace(config, seed=6))) != whole
+
+
+@pytest.mark.parametrize("num_scenes", [9, 10, 2])
+def test_a_pass_shows_no_scene_twice(num_scenes: int) -> None:
+    size = min(3, num_scenes)
+    per_pass = num_scenes // size
+    steps = iter(StepSampler(range(100, 100 + num_scenes), short(4 * per_pass)))
+    orders = []
+    for _ in range(4):
+        keys = [key for step in islice(steps, per_pass) for key in step]
+        seen = [scene for scene, _ in keys]
+        assert len(set(seen)) == len(seen) == per_pass * size  # all, but for what does not fill a batch
+        orders.append(tuple(seen))
+    assert len(set(orders)) > 1 or num_scenes == 2
+    assert not list(steps)
+
+
+def test_keys_have_seeds_of_their_own() -> None:
+    seeds = [seed for step in StepSampler(range(6), short(50)) for _, seed in step]
+    assert len(set(seeds)) == len(seeds)
+
+
+def test_rare_manoeuvres_are_drawn_more_often() -> None:
+    kinds = [(1, Manoeuvre.STRAIGHT)] * 100 + [(1, Manoeuvre.LEFT_TURN)] * 4 + [(1, Manoeuvre.STANDING)] * 100
+    weights = balancing_weights(kinds)
+    assert weights[100] / weights[0] == pytest.approx(5.0)  # sqrt(100 / 4)
+    assert weights[-1] / weights[0] == pytest.approx(0.3)
+    index = AgentIndex(starts=np.array([0, len(kinds)]), tracks=np.arange(len(kinds)), weights=weights)
+    rng = np.random.default_rng(0)
+    drawn = Counter(kinds[track][1] for _ in range(2000) for track in index.draw(0, 2, rng))
+    assert drawn[Manoeuvre.LEFT_TURN] / 4 > 3 * drawn[Manoeuvre.STRAIGHT] / 100
+    assert drawn[Manoeuvre.STRAIGHT] > 2 * drawn[Manoeuvre.STANDING]
+
+
+def test_agents_are_drawn_once_and_all_if_there_are_few() -> None:
+    index = AgentIndex(starts=np.array([0, 2, 5]), tracks=np.array([3, 7, 1, 2, 9]), weights=np.ones(5))
+    rng = np.random.default_rng(0)
+    assert index.draw(0, 4, rng) == [3, 7]
+    assert all(len(set(index.draw(1, 2, rng))) == 2 for _ in range(20))
+
+
+def test_the_index_names_agents_that_can_be_modelled() -> None:
+    counted: list[int] = []
+    dataset = bundled_dataset()
+    index = index_agents(dataset, on_scenes=counted.append)
+    assert sum(counted) == len(dataset) == len(index.starts) - 1
+    for number in range(len(dataset)):
+        scene = dataset[number]
+        valid = scene.tracks.valid[index.tracks[index.starts[number] : index.starts[number + 1]]]
+        assert valid[:, scene.current_step].all()
+        assert (valid[:, scene.current_step + 1 :].sum(axis=1) >= 30).all()
+
+
+def test_half_of_the_examples_are_mirrored() -> None:
+    dataset = bundled_dataset()
+    config = short(1, agents_per_scene=1)
+    index = index_agents(dataset)
+    plain = Examples(dataset, index, replace(config, mirror=False))
+    some = Examples(dataset, index, config)
+    mirrored = 0
+    for seed in range(60):
+        one, other = plain[0, seed], some[0, seed]
+        assert np.array_equal(one.agents, other.agents)
+        is_mirrored = not np.array_equal(one.track_pose, other.track_pose)
+        expected = mirror(one) if is_mirrored else one
+        assert np.array_equal(expected.future_m, other.future_m)
+        mirrored += is_mirrored
+    assert 18 <= mirrored <= 42
+
+
+@pytest.mark.parametrize("count", [1, 7, SCENES_PER_WINDOW, 10_000])
+def test_shuffling_keeps_every_scene_and_reads_few_files_at_a_time(count: int) -> None:
+    scenes = np.arange(count) * 2
+    shuffled = shuffle_nearby(scenes, np.random.default_rng(0))
+    assert np.array_equal(np.sort(shuffled), scenes)
+    assert count < 7 or not np.array_equal(shuffled, scenes)
+    for begin in range(0, count, SCENES_PER_WINDOW):
+        assert len(set(shuffled[begin : begin + SCENES_PER_WINDOW] // 100)) <= SCENES_PER_WINDOW // 50 + 1
+
+
+# The bottleneck
+
+
+@pytest.mark.parametrize("share", [0.0, 0.5, 1.0])
+def test_a_share_of_the_examples_is_rounded(share: float) -> None:
+    config = replace(tiny(), noise=replace(tiny().noise, rounded_share=share, fixed_sigma=0.3))
+    latents = torch.linspace(-0.9, 0.9, 400 * 9).view(400, 3, 3).requires_grad_()
+    sent = AutoencoderModule(config)._sent(latents, torch.Generator().manual_seed(1))
+    rounded = torch.isclose(sent, quantise(latents, 2)).flatten(1).all(dim=1)
+    assert abs(float(rounded.float().mean()) - share) < 0.08
+    assert torch.autograd.grad(sent.sum(), latents)[0].eq(1).all()  # rounding lets the gradient pass
