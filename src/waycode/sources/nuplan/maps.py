@@ -92,6 +92,28 @@ class CityMap:
     roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes of a group
     roadblock_connectors: Mapping[int, tuple[MapLane, ...]]  # lane connectors of a group connector
 
+    @staticmethod
+    def of(
+        lanes: Sequence[MapLane],
+        boundaries: Mapping[int, tuple[Any, int]],
+        *,
+        drivable: Sequence[Any],
+        crosswalks: Sequence[Any] = (),
+        speed_bumps: Sequence[Any] = (),
+        stop_signs: Sequence[StopSign] = (),
+    ) -> "CityMap":
+        """A map of these lanes, connectors among them, and polygons."""
+        return CityMap(
+            lanes=Features(lanes, [lane.baseline for lane in lanes]),
+            boundaries=boundaries,
+            drivable=Features(drivable, drivable),
+            crosswalks=Features(crosswalks, crosswalks),
+            speed_bumps=Features(speed_bumps, speed_bumps),
+            stop_signs=Features(stop_signs, [sign.polygon for sign in stop_signs]),
+            roadblocks=_groups(lane for lane in lanes if not lane.is_connector),
+            roadblock_connectors=_groups(lane for lane in lanes if lane.is_connector),
+        )
+
 
 def map_file(maps_root: Path, names: Sequence[str], log: Path) -> Path:
     """The GeoPackage of a log's city: <maps_root>/<name>/<version>/map.gpkg."""
@@ -132,22 +154,16 @@ def city_map(file: str) -> CityMap:
     if not lanes:
         raise SourceError(f"{file} has no lanes with a baseline")
     bounds = layers["boundaries"]
-    signs = list(_stop_signs(layers["stop_polygons"]))
-    drivable = [shape for name in DRIVABLE_LAYERS if name in layers for shape in layers[name]["geometry"]]
-    crosswalks = list(layers["crosswalks"]["geometry"])
-    bumps = list(layers["speed_bumps"]["geometry"]) if "speed_bumps" in layers else []
-    return CityMap(
-        lanes=Features(lanes, [lane.baseline for lane in lanes]),
-        boundaries={
+    return CityMap.of(
+        lanes,
+        {
             int(fid): (line, -1 if (kind := _number(raw)) is None else kind)
             for fid, line, raw in zip(bounds.index, bounds["geometry"], bounds["boundary_type_fid"], strict=True)
         },
-        drivable=Features(drivable, drivable),
-        crosswalks=Features(crosswalks, crosswalks),
-        speed_bumps=Features(bumps, bumps),
-        stop_signs=Features(signs, [sign.polygon for sign in signs]),
-        roadblocks=_groups(lane for lane in lanes if not lane.is_connector),
-        roadblock_connectors=_groups(lane for lane in lanes if lane.is_connector),
+        drivable=[shape for name in DRIVABLE_LAYERS if name in layers for shape in layers[name]["geometry"]],
+        crosswalks=list(layers["crosswalks"]["geometry"]),
+        speed_bumps=list(layers["speed_bumps"]["geometry"]) if "speed_bumps" in layers else [],
+        stop_signs=list(_stop_signs(layers["stop_polygons"])),
     )
 
 

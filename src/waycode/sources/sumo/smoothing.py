@@ -83,23 +83,29 @@ def _behind_on_path(
 def _tractrix_heading(
     axle_m: Float[np.ndarray, "T 2"], start_heading_rad: float, wheelbase_m: float
 ) -> Float[np.ndarray, " T"]:
-    """Heading of a body whose front axle goes through these points and whose rear axle rolls behind it.
-
-    For a straight step of length s the angle b between body and step shrinks as tan(b/2) * exp(-s / wheelbase).
-    """
+    """Heading of a body whose front axle goes through these points and whose rear axle rolls behind it."""
     step = np.diff(axle_m, axis=0)
     length = np.linalg.norm(step, axis=1)
     direction = np.arctan2(step[:, 1], step[:, 0])
     heading = np.empty(len(axle_m))
     heading[0] = start_heading_rad
     for index in range(len(step)):
-        if length[index] < 1e-4:  # standing: numerical noise must not turn the body
-            heading[index + 1] = heading[index]
-            continue
-        angle = (heading[index] - direction[index] + np.pi) % (2 * np.pi) - np.pi
-        angle_after = 2 * np.arctan(np.tan(angle / 2) * np.exp(-length[index] / wheelbase_m))
-        heading[index + 1] = heading[index] - (angle - angle_after)
+        heading[index + 1] = dragged_heading(
+            heading[index], length_m=length[index], direction_rad=direction[index], wheelbase_m=wheelbase_m
+        )
     return heading
+
+
+def dragged_heading(heading_rad: float, *, length_m: float, direction_rad: float, wheelbase_m: float) -> float:
+    """The heading after the front axle has made a straight step.
+
+    For a step of length s the angle b between body and step shrinks as tan(b/2) * exp(-s / wheelbase).
+    """
+    if length_m < 1e-4:  # standing: numerical noise must not turn the body
+        return heading_rad
+    angle = (heading_rad - direction_rad + np.pi) % (2 * np.pi) - np.pi
+    angle_after = 2 * np.arctan(np.tan(angle / 2) * np.exp(-length_m / wheelbase_m))
+    return float(heading_rad - (angle - angle_after))
 
 
 def _velocity(position_m: Float[np.ndarray, "T 2"], dt_s: float) -> Float[np.ndarray, "T 2"]:

@@ -179,10 +179,7 @@ def _signals(
         return Signals()
     recorded = episode.recording.signal_states
     states = np.array(
-        [
-            [_STATES.get(letters[link.link_index], SignalState.UNKNOWN) for letters in recorded[link.signal_id][steps]]
-            for link in links
-        ],
+        [[signal_state(letters[link.link_index]) for letters in recorded[link.signal_id][steps]] for link in links],
         np.int8,
     )
     return Signals(
@@ -191,6 +188,11 @@ def _signals(
         states=states,
         valid=np.ones(states.shape, np.bool_),
     )
+
+
+def signal_state(letter: str) -> SignalState:
+    """What a letter of SUMO's signal states means."""
+    return _STATES.get(letter, SignalState.UNKNOWN)
 
 
 def _route(network: RoadNetwork, edges: tuple[str, ...], lane_index: dict[str, int]) -> Route | None:

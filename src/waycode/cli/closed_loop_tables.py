@@ -1,0 +1,53 @@
+"""How planners drive, as tables for people."""
+
+from collections.abc import Sequence
+
+from rich.console import Group, RenderableType
+from rich.table import Table
+from rich.text import Text
+
+from waycode.cli.tables import plain_table
+from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopRow
+from waycode.evaluation.guidance_report import Estimate
+
+_HEADINGS = {  # short, and without the two that are nearly always 100: a terminal has 80 columns
+    "no_at_fault_collision": "S-CR",
+    "progress": "S-PR",
+    "drivable_area": "area",
+    "time_to_collision": "TTC",
+    "speed_limit": "limit",
+    "comfort": "comf.",
+}
+MOST_NAMED = 10
+
+
+def closed_loop_tables(title: str, rows: Sequence[ClosedLoopRow]) -> RenderableType:
+    """Scores with intervals, and every scenario that failed with its reason."""
+    parts: list[RenderableType] = [_scores(title, rows)]
+    for row in rows:
+        if row.failed:
+            parts.append(Text(f"{row.planner} failed in {len(row.failed)} of {row.num_scenarios} scenarios:"))
+            parts += [Text(f"  {scene}: {why}") for scene, why in list(row.failed.items())[:MOST_NAMED]]
+            if len(row.failed) > MOST_NAMED:
+                parts.append(Text(f"  and {len(row.failed) - MOST_NAMED} more"))
+    return Group(*parts)
+
+
+def _scores(title: str, rows: Sequence[ClosedLoopRow]) -> Table:
+    counts = sorted({row.num_scenarios for row in rows})
+    table = plain_table(
+        f"{title}, {' to '.join(map(str, counts))} scenarios", "planner, traffic", "CLS", *_HEADINGS.values(), "ms"
+    )
+    for row in rows:
+        table.add_row(
+            f"{row.planner}\n{TRAFFIC_LABELS[row.traffic]}", _cell(row.cls),
+            *(_cell(row.metrics[name]) for name in _HEADINGS),
+            f"{row.planning_ms_median:.0f}\n{row.planning_ms_95:.0f}",
+        )  # fmt: skip
+    table.caption = "±: half of the 95 % interval over scenarios; ms: processor time of a plan, median and 95 %"
+    table.caption_justify = "left"
+    return table
+
+
+def _cell(value: Estimate) -> str:
+    return f"{value.mean:.1f}\n±{(value.high - value.low) / 2:.1f}"

@@ -1,0 +1,33 @@
+"""nuPlan's closed-loop metrics as pure functions of a finished run (`waycode.simulation.history.History`).
+
+`score_run` judges one run and says why it lost score; `closed_loop_score` gives CLS, S-CR and S-PR over many.
+The formula is nuPlan's; where our maps differ from nuPlan's the modules say what is done instead.
+"""
+
+from waycode.simulation.metrics.assessment import Assessment
+from waycode.simulation.metrics.collisions import Collision, CollisionType
+from waycode.simulation.metrics.results import Evidence, MetricResult, Statistic, StatisticKind
+from waycode.simulation.metrics.score import (
+    METRICS,
+    ClosedLoopScore,
+    Metric,
+    ScenarioScore,
+    closed_loop_score,
+    score_run,
+)
+
+__all__ = [
+    "METRICS",
+    "Assessment",
+    "ClosedLoopScore",
+    "Collision",
+    "CollisionType",
+    "Evidence",
+    "Metric",
+    "MetricResult",
+    "ScenarioScore",
+    "Statistic",
+    "StatisticKind",
+    "closed_loop_score",
+    "score_run",
+]

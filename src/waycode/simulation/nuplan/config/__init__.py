@@ -1,0 +1,1 @@
+"""Hydra's configuration group for nuplan-devkit: hydra.searchpath=[pkg://waycode.simulation.nuplan.config, ...]."""

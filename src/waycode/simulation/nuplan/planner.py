@@ -1,0 +1,168 @@
+"""A planner for nuplan-devkit that asks one of ours (`waycode.driving.Planner`) at every step."""
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from nuplan.common.actor_state.ego_state import EgoState as NuplanEgoState
+from nuplan.common.actor_state.state_representation import StateSE2, StateVector2D, TimePoint
+from nuplan.planning.simulation.observation.observation_type import DetectionsTracks, Observation
+from nuplan.planning.simulation.planner.abstract_planner import AbstractPlanner, PlannerInitialization, PlannerInput
+from nuplan.planning.simulation.trajectory.abstract_trajectory import AbstractTrajectory
+from nuplan.planning.simulation.trajectory.interpolated_trajectory import InterpolatedTrajectory
+
+from waycode.driving import Observation as Seen
+from waycode.driving import Planner, Reference, Trajectory, Vehicle
+from waycode.driving.trajectory import fault_of
+from waycode.scene import Scene
+from waycode.simulation.errors import SimulationError
+from waycode.simulation.nuplan.map_api import city_around
+from waycode.simulation.nuplan.observing import Light, ego_of, vehicle_of, window_of
+from waycode.simulation.planners import LatentPlanner
+from waycode.simulation.planners.models import planner_of
+from waycode.sources.nuplan.crop import CroppedMap, crop_map
+from waycode.sources.nuplan.log import STEP_S, Window
+from waycode.sources.nuplan.maps import CityMap
+from waycode.sources.nuplan.tracks import signals_of, tracks_of, world_tracks
+
+LEAST_SPEED_MPS = 1.0  # below it the steering angle of a path says little
+
+
+@dataclass(frozen=True, kw_only=True)
+class Surroundings:
+    """The part of the city that the planner sees for a while; our scene frame has its origin in the middle of it."""
+
+    city: CityMap
+    cropped: CroppedMap
+    origin_m: tuple[float, float]
+
+
+class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
+    """Latent token search, or any other of our planners, in nuPlan's closed loop.
+
+    As nuPlan wants it, a planner is made once per scenario, so this one has state: the lights seen so far, the map
+    around the car, and what our planner wants to remember.
+    """
+
+    def __init__(
+        self,
+        model: str = "sumo-small",
+        map_radius_m: float = 150.0,
+        map_renewed_m: float = 75.0,
+        history_s: float = 2.0,
+        planner: Planner | None = None,
+    ) -> None:
+        """`planner` drives instead of latent token search with `model`, if it is given."""
+        if not 0 < map_renewed_m < map_radius_m:
+            raise SimulationError(
+                f"map_renewed_m is {map_renewed_m} and map_radius_m is {map_radius_m}, "
+                "expected 0 < the first < the second"
+            )
+        self._model, self._planner = model, planner
+        self._map_radius_m, self._map_renewed_m = map_radius_m, map_renewed_m
+        self._num_steps = round(history_s / STEP_S) + 1
+        self._roadblocks: tuple[int, ...] = ()
+        self._lights: list[Light] = []
+        self._around: Surroundings | None = None
+        self._memory: object = None
+
+    def name(self) -> str:
+        return type(self).__name__
+
+    def observation_type(self) -> type[Observation]:
+        return DetectionsTracks
+
+    def initialize(self, initialization: PlannerInitialization) -> None:
+        """Loads the model and notes the route."""
+        if self._planner is None:
+            planner_of(self._model)  # loaded now and not at the first plan, and kept for the process's next scenarios
+            self._planner = LatentPlanner(model=self._model)
+        self._lights, self._around, self._memory = [], None, None
+        self._map_api = initialization.map_api
+        self._roadblocks = tuple(int(name) for name in initialization.route_roadblock_ids if name)
+
+    def compute_planner_trajectory(self, current_input: PlannerInput) -> AbstractTrajectory:
+        """The plan from the latest state of the history on, at the rear axle."""
+        if self._planner is None:
+            raise SimulationError("WaycodePlanner was asked for a trajectory before it was initialised")
+        state = current_input.history.ego_states[-1]
+        window = self._window(current_input)
+        around = self._surroundings_of(state)
+        seen = Seen(
+            scene=self._scene(window, around),
+            ego=ego_of(state, around.origin_m),
+            vehicle=vehicle_of(state),
+            memory=self._memory,
+        )
+        plan = self._planner.plan(seen)
+        fault = fault_of(plan)
+        if fault is not None:
+            raise SimulationError(f"at {state.time_us} us {fault}")
+        self._memory = plan.memory
+        return to_nuplan(plan, state, origin_m=around.origin_m, vehicle=seen.vehicle)
+
+    def _window(self, current_input: PlannerInput) -> Window:
+        """The history as the window of a log. Lights come for the present alone: those of before were kept."""
+        history = current_input.history
+        now_us = history.ego_states[-1].time_us
+        shown = current_input.traffic_light_data or ()
+        self._lights = [light for light in self._lights if now_us - light[0] < self._num_steps * STEP_S * 1e6]
+        self._lights += [(now_us, int(light.lane_connector_id), light.status.name) for light in shown]
+        return window_of(
+            history.ego_states,
+            history.observations,
+            lights=self._lights,
+            num_steps=self._num_steps,
+            roadblocks=self._roadblocks,
+        )
+
+    def _surroundings_of(self, state: Any) -> Surroundings:
+        """The map around the car. It is seldom renewed, since a planner's memory speaks of its lanes and its frame."""
+        place_m = np.array([state.rear_axle.x, state.rear_axle.y], np.float64)
+        around = self._around
+        if around is None or np.linalg.norm(place_m - np.array(around.origin_m)) > self._map_renewed_m:
+            origin_m = (float(np.round(place_m[0])), float(np.round(place_m[1])))
+            city = city_around(self._map_api, place_m, radius_m=self._map_radius_m)
+            cropped = crop_map(city, place_m[None], radius_m=self._map_radius_m, origin_m=origin_m)
+            around = Surroundings(city=city, cropped=cropped, origin_m=origin_m)
+            self._around, self._memory = around, None
+        return around
+
+    def _scene(self, window: Window, around: Surroundings) -> Scene:
+        """What has happened so far, as a scene that ends now."""
+        return Scene(
+            id="nuplan",
+            source="nuplan",
+            dt_s=STEP_S,
+            current_step=window.num_steps - 1,
+            origin_m=around.origin_m,
+            tracks=tracks_of(world_tracks(window), around.origin_m),
+            map=around.cropped.features,
+            signals=signals_of(window, around.cropped, around.origin_m),
+            route=around.cropped.route(around.city, window.roadblocks),
+        )
+
+
+def to_nuplan(
+    plan: Trajectory, state: Any, *, origin_m: tuple[float, float], vehicle: Vehicle
+) -> InterpolatedTrajectory:
+    """A plan from a state on, as nuPlan's trackers want it: rear axles in the world, a state every `STEP_S`."""
+    reference = Reference.of([plan], vehicle=vehicle)
+    position_m = reference.rear_axle_m[0] + np.array(origin_m)
+    heading, speed = np.unwrap(reference.heading_rad[0]), reference.speed_mps[0]
+    acceleration, yaw_rate = np.gradient(speed, STEP_S), np.gradient(heading, STEP_S)
+    steering = np.arctan(vehicle.wheelbase_m * yaw_rate / np.maximum(np.abs(speed), LEAST_SPEED_MPS))
+    return InterpolatedTrajectory(
+        [
+            NuplanEgoState.build_from_rear_axle(
+                rear_axle_pose=StateSE2(float(position_m[i, 0]), float(position_m[i, 1]), float(heading[i])),
+                rear_axle_velocity_2d=StateVector2D(float(speed[i]), 0.0),
+                rear_axle_acceleration_2d=StateVector2D(float(acceleration[i]), 0.0),
+                tire_steering_angle=float(steering[i]),
+                time_point=TimePoint(state.time_us + round(i * STEP_S * 1e6)),
+                vehicle_parameters=state.car_footprint.vehicle_parameters,
+                angular_vel=float(yaw_rate[i]),
+            )
+            for i in range(len(plan))
+        ]
+    )

@@ -1,0 +1,137 @@
+"""Whom drives touch, now or within a second if they went straight on: one pass for collisions and time to collision.
+
+Axes: K drives, S steps (step 0 is now), J others, L looks ahead, n contacts.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from waycode.baselines.forecast import Forecast
+from waycode.baselines.pdm_score import Drives
+from waycode.driving.vehicle import forward
+from waycode.scene.frames import wrap_angle
+from waycode.scene.geometry import box_corners, boxes_overlap
+
+EVERY = 2  # of the steps one is looked at: 0.2 s at 10 Hz
+LOOKS = (0, 5, 9)  # steps ahead at constant velocity; nuPlan asks for more than 0.95 s
+STANDING_MPS = 0.05
+BUMPER_M = 0.05
+AHEAD_RAD, BEHIND_RAD = np.radians(30), np.radians(150)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Margin:
+    """By how much the others are larger than they are, on each side."""
+
+    ahead_m: float
+    beside_m: float
+
+
+@dataclass(frozen=True, kw_only=True)
+class Contacts:
+    """When each drive first touches somebody by its own fault (infinite: never), and whether it keeps its distance."""
+
+    first_step: Float[np.ndarray, " K"]
+    keeps_distance: Bool[np.ndarray, " K"]
+
+
+def find_contacts(
+    drives: Drives,
+    others: Forecast,
+    *,
+    off_lane: Bool[np.ndarray, "K S"],
+    in_junction: Bool[np.ndarray, "K S"],
+    margin: Margin,
+    dt_s: float,
+) -> Contacts:
+    """Looks at K drives and at where they are beside their lane, or in a junction.
+
+    By nuPlan's rule a moving car is to blame for what its front hits, for what stands and, beside its lane, for all but
+    what comes from behind; those touched now do not count. The margin holds for collisions; the look ahead is at the
+    boxes as they are, at what is ahead and, beside the lane or in a junction, at what is not behind.
+    """
+    count, num_steps = drives.speed_mps.shape
+    first_step, keeps_distance = np.full(count, np.inf), np.ones(count, np.bool_)
+    steps = np.arange(0, num_steps, EVERY)
+    if len(others) == 0:
+        return Contacts(first_step=first_step, keeps_distance=keeps_distance)
+    car, other, place, look = np.nonzero(_near(drives, others, steps, margin=margin, dt_s=dt_s))
+    step = steps[place]
+    touched = _touch(drives, others, (car, other, step, look), margin=margin, dt_s=dt_s)
+    away = others.position_m[other, step] - drives.rear_axle_m[car, step]
+    bearing = np.abs(wrap_angle(np.arctan2(away[:, 1], away[:, 0]) - drives.heading_rad[car, step]))
+    hit = np.flatnonzero(touched & (look == 0))
+    ours = (step > 0) & (drives.speed_mps[car, step] > STANDING_MPS) & (bearing < BEHIND_RAD)
+    standing = np.linalg.norm(others.velocity_mps[other], axis=1) <= STANDING_MPS
+    ours[hit] &= (
+        standing[hit]
+        | off_lane[car[hit], step[hit]]
+        | _in_front(drives, others, (car[hit], other[hit], step[hit]), margin=margin)
+    )
+    # np.nonzero goes through the steps in order: the first contact of a pair says whose fault all of them are.
+    pairs, first = np.unique(car[hit] * len(others) + other[hit], return_index=True)
+    hit = hit[first]
+    blameless = np.zeros(count * len(others), np.bool_)
+    blameless[pairs[~ours[hit]]] = True
+    hit = hit[ours[hit]]
+    np.minimum.at(first_step, car[hit], step[hit].astype(np.float64))
+    close = touched & (look > 0) & ~blameless[car * len(others) + other] & (bearing < BEHIND_RAD)
+    close &= (drives.speed_mps[car, step] > STANDING_MPS) & (
+        (bearing < AHEAD_RAD) | (off_lane | in_junction)[car, step]
+    )
+    keeps_distance[car[close]] = False
+    return Contacts(first_step=first_step, keeps_distance=keeps_distance)
+
+
+def _near(
+    drives: Drives, others: Forecast, steps: np.ndarray, *, margin: Margin, dt_s: float
+) -> Bool[np.ndarray, "K J s L"]:
+    """Who is so near that boxes could touch."""
+    looks = np.array(LOOKS)
+    shift = drives.vehicle.rear_axle_to_centre_m + drives.speed_mps[:, steps, None] * dt_s * looks  # [K, s, L]
+    centre = drives.rear_axle_m[:, steps, None] + shift[..., None] * forward(drives.heading_rad[:, steps])[:, :, None]
+    there = others.position_m[:, steps[:, None] + looks]  # [J, s, L, 2]
+    reach = np.hypot(drives.vehicle.length_m, drives.vehicle.width_m) / 2 + others.radius_m
+    reach = reach + np.hypot(margin.ahead_m, margin.beside_m)
+    away = centre[:, None] - there[None]  # [K, J, s, L, 2]
+    return np.asarray((away**2).sum(axis=-1) < (reach**2)[None, :, None, None])
+
+
+def _touch(
+    drives: Drives,
+    others: Forecast,
+    which: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
+    *,
+    margin: Margin,
+    dt_s: float,
+) -> Bool[np.ndarray, " n"]:
+    """Whether the boxes of (car, other) overlap at (step, look)."""
+    car, other, step, look = which
+    later = np.array(LOOKS)[look]
+    ahead = drives.vehicle.rear_axle_to_centre_m + drives.speed_mps[car, step] * dt_s * later
+    own = drives.boxes(car, step, ahead_m=ahead, length_m=drives.vehicle.length_m)
+    wider = look == 0
+    theirs = box_corners(
+        others.position_m[other, step + later],
+        others.heading_rad[other],
+        length_m=others.length_m[other] + 2 * margin.ahead_m * wider,
+        width_m=others.width_m[other] + 2 * margin.beside_m * wider,
+    )
+    return boxes_overlap(own, theirs)
+
+
+def _in_front(
+    drives: Drives, others: Forecast, which: tuple[np.ndarray, np.ndarray, np.ndarray], *, margin: Margin
+) -> Bool[np.ndarray, " n"]:
+    """Whether the front bumper is in the other's box."""
+    car, other, step = which
+    bumper = drives.boxes(car, step, ahead_m=np.full(len(car), drives.vehicle.front_m), length_m=BUMPER_M)
+    theirs = box_corners(
+        others.position_m[other, step],
+        others.heading_rad[other],
+        length_m=others.length_m[other] + 2 * margin.ahead_m,
+        width_m=others.width_m[other] + 2 * margin.beside_m,
+    )
+    return boxes_overlap(bumper, theirs)

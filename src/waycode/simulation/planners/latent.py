@@ -1,0 +1,177 @@
+"""Latent token search in the loop (paper, section 5.1 "Closed-loop planning").
+
+At every step the scene is encoded, a beam search over tokens finds drives that the judge likes, a few gradient steps
+make the best of them surer (the paper's predictive variance minimisation), and what the car would make of each is
+judged again beside the last plan, which is kept while it is as good. Where nothing is safe the car brakes.
+"""
+
+import time
+from collections.abc import Callable
+from dataclasses import dataclass, field, replace
+
+import numpy as np
+import torch
+from torch import Tensor
+
+from waycode.baselines.pdm_score import Drives
+from waycode.baselines.proposals import Way
+from waycode.driving import LqrTracker, Observation, Reference, Trajectory, braking
+from waycode.driving.drivable import DrivableArea, drivable_area
+from waycode.driving.lane_strips import lane_strips
+from waycode.objectives import Candidates, TerminalVariance
+from waycode.planner import View
+from waycode.planner.refining import refine_latents
+from waycode.planner.searching import SceneDecoder, SearchOptions
+from waycode.simulation.planners.drives import decoded_drives, slowed, trajectory_of_candidate
+from waycode.simulation.planners.judge import DriveJudge, JudgeConfig
+from waycode.simulation.planners.models import planner_of
+
+FALLBACK_SPEED_MPS = 15.0  # where no limit is known
+SLOWING_MPS2 = (1.5, 3.0)
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentConfig:
+    """How plans are searched for; ablations are settings."""
+
+    depth: int = 3
+    beam_width: int = 2
+    levels: int = 2
+    refine_steps: int = 5
+    judge: JudgeConfig = field(default_factory=JudgeConfig)
+    replan_steps: int = 1  # search at every n-th step; between, and whenever it is unsafe, the last plan is looked at
+    loyalty: float = 0.02  # by how much (of a score of 1) a new plan must be better than the last one
+    deadline_s: float | None = None  # for encoding and search; the search ends early, and nothing is refined
+
+    def __post_init__(self) -> None:
+        if self.replan_steps < 1 or self.refine_steps < 0:
+            raise ValueError(
+                f"replan_steps is {self.replan_steps} and refine_steps {self.refine_steps}, expected 1 and 0 at least"
+            )
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentMemory:
+    """What holds for a whole scenario, and the last plan: its first sample is where the car should be next."""
+
+    way: Way
+    drivable: DrivableArea | None
+    last: Trajectory | None = None
+    age_steps: int = 0  # since the last search
+
+
+@dataclass(frozen=True, kw_only=True)
+class LatentPlanner:
+    """Drives by searching the tokens of a model, which is loaded when it is first asked (once per process)."""
+
+    model: str = "sumo-small"
+    config: LatentConfig = field(default_factory=LatentConfig)
+    tracker: LqrTracker = field(default_factory=LqrTracker)
+    clock: Callable[[], float] = time.perf_counter
+
+    def plan(self, observation: Observation) -> Trajectory:
+        memory = observation.memory if isinstance(observation.memory, LatentMemory) else _first_memory(observation)
+        judge = DriveJudge(observation=observation, way=memory.way, drivable=memory.drivable, config=self.config.judge)
+        kept = memory.last if memory.last is not None and len(memory.last) > judge.num_steps else None
+        age = memory.age_steps + 1
+        if kept is not None and age < self.config.replan_steps and self._levels(judge, [kept])[0, 0] == 0:
+            return _remembered(kept, memory, age_steps=age)
+        found = self._searched(observation, judge)
+        return _remembered(self._chosen(judge, found, kept), memory, age_steps=0)
+
+    def _searched(self, observation: Observation, judge: DriveJudge) -> list[Trajectory]:
+        """The final beam and, in front of it, its best after refinement."""
+        began, config = self.clock(), self.config
+        planner = planner_of(self.model)
+        view = planner.encode(observation.scene)
+        left_s = None if config.deadline_s is None else max(0.0, config.deadline_s - (self.clock() - began))
+        decoder = SceneDecoder(model=view.model, memory=view.memory, setting=view.setting)
+        found = decoder.search(
+            lambda candidates: _costs(judge, candidates),
+            options=SearchOptions(
+                depth=config.depth, beam_width=config.beam_width, levels=config.levels, deadline_s=left_s
+            ),
+            sigma_max_m=view.sigma_max_m,
+        )
+        beam = found.decoded.select(found.chosen[0])
+        late = config.deadline_s is not None and self.clock() - began >= config.deadline_s
+        sure = [place for place, rejected in enumerate(found.rejected[0].tolist()) if not rejected]
+        trajectories = [trajectory_of_candidate(beam, place, observation) for place in sure]
+        if sure and config.refine_steps > 0 and not late:
+            latents = view.model.codebook(config.levels).codes(found.ids[0, sure[0]])
+            trajectories = [self._refined(view, decoder, latents, observation), *trajectories]
+        return trajectories
+
+    def _refined(self, view: View, decoder: SceneDecoder, latents: Tensor, observation: Observation) -> Trajectory:
+        surer = TerminalVariance()
+        refinement = refine_latents(
+            decoder,
+            latents,
+            slope=surer,
+            judge=surer,
+            steps=self.config.refine_steps,
+            sigma_max_m=view.sigma_max_m,
+        )
+        return trajectory_of_candidate(view.decode_many(refinement.latents[None]), 0, observation)
+
+    def _chosen(self, judge: DriveJudge, found: list[Trajectory], kept: Trajectory | None) -> Trajectory:
+        """The best of the last plan, of what was found and of the first of these slowed down; or else braking."""
+        plans = [*([] if kept is None else [kept]), *found]
+        stop = braking(judge.observation.ego, vehicle=judge.observation.vehicle, dt_s=judge.dt_s)
+        if not plans:  # the model is not sure of anything that it found
+            return stop
+        slow = [slowed(plan, braking_mps2=rate, dt_s=judge.dt_s) for plan in plans[:2] for rate in SLOWING_MPS2]
+        pool = [*plans, *slow, stop]
+        levels = self._levels(judge, pool)
+        if kept is not None:
+            levels[0, 1] -= self.config.loyalty
+        if (levels[:-1, 0] == 0).any():
+            levels[-1, 0] = np.inf  # an emergency stop is for emergencies
+        return pool[_least(levels)]
+
+    def _levels(self, judge: DriveJudge, plans: list[Trajectory]) -> np.ndarray:
+        """What the car would make of plans, judged [K, 2]."""
+        observation, vehicle, dt_s = judge.observation, judge.observation.vehicle, judge.dt_s
+        steps = judge.num_steps
+        reference = Reference.of([_cut(plan, steps + 1) for plan in plans], vehicle=vehicle)
+        start = observation.ego.repeated(len(plans))
+        states = [start, *self.tracker.follow(start, reference, num_steps=steps, vehicle=vehicle, dt_s=dt_s)]
+        drives = Drives(
+            rear_axle_m=np.stack([state.rear_axle_m for state in states], axis=1),
+            heading_rad=np.stack([state.heading_rad for state in states], axis=1),
+            speed_mps=np.stack([state.speed_mps for state in states], axis=1),
+            vehicle=vehicle,
+        )
+        return judge.levels(drives)
+
+
+def _first_memory(observation: Observation) -> LatentMemory:
+    features = observation.scene.map
+    return LatentMemory(
+        way=Way.of(observation, fallback_mps=FALLBACK_SPEED_MPS),
+        drivable=drivable_area(features, lane_strips(features)),
+    )
+
+
+def _remembered(plan: Trajectory, memory: LatentMemory, *, age_steps: int) -> Trajectory:
+    """The plan with the memory of what is left of it one step later."""
+    later = Trajectory(position_m=plan.position_m[1:], heading_rad=plan.heading_rad[1:], speed_mps=plan.speed_mps[1:])
+    return replace(plan, memory=replace(memory, last=later, age_steps=age_steps))
+
+
+def _costs(judge: DriveJudge, candidates: Candidates) -> Tensor:
+    levels = judge.levels(decoded_drives(candidates, judge.observation, num_steps=judge.num_steps))
+    return torch.tensor(levels, dtype=candidates.position_m.dtype, device=candidates.position_m.device)
+
+
+def _least(levels: np.ndarray) -> int:
+    """The place of the lexicographically least row; of equal ones the first."""
+    return min(range(len(levels)), key=lambda place: tuple(levels[place].tolist()))
+
+
+def _cut(plan: Trajectory, count: int) -> Trajectory:
+    """Exactly `count` samples; a plan that is too short stays where it ends."""
+    steps = np.minimum(np.arange(count), len(plan) - 1)
+    return Trajectory(
+        position_m=plan.position_m[steps], heading_rad=plan.heading_rad[steps], speed_mps=plan.speed_mps[steps]
+    )

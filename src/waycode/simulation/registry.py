@@ -1,0 +1,63 @@
+"""Planners and traffic by the names that the command line knows."""
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from waycode.baselines import ConstantVelocity, IdmPlanner, LogReplay, PdmClosed
+from waycode.driving import Planner
+from waycode.scene import Scene
+from waycode.simulation.errors import SimulationError
+from waycode.simulation.idm_traffic import IdmTraffic
+from waycode.simulation.planners import ImitationPlanner, LatentConfig, LatentPlanner
+from waycode.simulation.traffic import ReplayTraffic, Traffic
+
+PLANNERS = ("latent", "pdm-closed", "idm", "constant-velocity", "replay", "imitation")
+TrafficName = Literal["replay", "idm", "sumo"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class PlannerSpec:
+    """A planner as plain values, which can be sent to another process."""
+
+    name: str = "latent"  # one of PLANNERS
+    model: str = "sumo-small"  # of the planners that have one
+    latent: LatentConfig = field(default_factory=LatentConfig)
+
+    def __post_init__(self) -> None:
+        if self.name not in PLANNERS:
+            raise SimulationError(f"there is no planner {self.name!r}; available: {', '.join(PLANNERS)}")
+
+    @property
+    def has_model(self) -> bool:
+        return self.name in ("latent", "imitation")
+
+    def build(self, scene: Scene) -> Planner:
+        """The planner for one scene; only log replay depends on it."""
+        if self.name == "latent":
+            return LatentPlanner(model=self.model, config=self.latent)
+        if self.name == "imitation":
+            return ImitationPlanner(model=self.model)
+        if self.name == "replay":
+            return LogReplay(scene)
+        simple: dict[str, Planner] = {
+            "pdm-closed": PdmClosed(),
+            "idm": IdmPlanner(),
+            "constant-velocity": ConstantVelocity(),
+        }
+        return simple[self.name]
+
+
+def build_traffic(name: TrafficName) -> Traffic[Any]:
+    """Traffic by its name; SUMO's starts a process when it is first stepped, and ends it with the object."""
+    if name == "replay":
+        return ReplayTraffic()
+    if name == "idm":
+        return IdmTraffic()
+    try:
+        from waycode.simulation.sumo_traffic import SumoTraffic
+    except ImportError as error:
+        raise SimulationError(
+            f"traffic 'sumo' needs SUMO, which is not installed ({error}): pip install 'waycode[sumo]', "
+            "or use replay or idm"
+        ) from error
+    return SumoTraffic()

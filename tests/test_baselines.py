@@ -1,0 +1,213 @@
+"""Rule-based planners on a straight road: they go, follow, stop, and prefer what scores best."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+
+from driving_scenes import DT_S, LONG, STEPS, observation_of, road_scene, sample_scenes, straight_road
+from waycode.baselines import ConstantVelocity, IdmPlanner, LogReplay, PdmClosed, PdmConfig
+from waycode.baselines.forecast import forecast
+from waycode.baselines.pdm_score import Drives, Scores, score
+from waycode.baselines.proposals import Way
+from waycode.baselines.replay import ReplayError
+from waycode.driving import Planner, Vehicle, route_path
+from waycode.driving.drivable import drivable_area
+from waycode.driving.lane_strips import lane_strips
+from waycode.scene import Polylines, Scene, SignalState
+from waycode.simulation.rollout import SimulationConfig, simulate
+from waycode.simulation.traffic import ReplayTraffic
+
+CAR = Vehicle.of_size(length_m=4.5, width_m=1.9)
+RULES: dict[str, Planner] = {"idm": IdmPlanner(), "pdm": PdmClosed()}
+each_rule = pytest.mark.parametrize("name", list(RULES))
+
+
+def end_of(scene: Scene, planner: Planner) -> tuple[float, float, float]:
+    """Where the front bumper is at the end of the run, how far aside the car is, and its speed."""
+    result = simulate(scene, planner, traffic=ReplayTraffic())
+    assert result.history.failure is None
+    ego = result.history.ego
+    return (
+        float(ego.centre_m[-1, 0]) + CAR.length_m / 2,
+        float(ego.centre_m[-1, 1]),
+        float(ego.velocity_mps[-1, 0]),
+    )
+
+
+def test_constant_velocity_by_hand() -> None:
+    plan = ConstantVelocity(horizon_s=2.0).plan(observation_of(road_scene(speed_mps=7.0)))
+    np.testing.assert_allclose(plan.position_m[-1], [14.0, 0.0], atol=1e-3)
+    assert len(plan) == 21
+
+
+def test_a_replay_is_of_its_own_scene() -> None:
+    scene = road_scene()
+    with pytest.raises(ReplayError, match="cannot be replayed in scene 'other'"):
+        LogReplay(scene).plan(observation_of(replace(scene, id="other")))
+
+
+def test_a_replay_drives_on_where_the_log_ends() -> None:
+    scene = replace(road_scene(speed_mps=10.0), current_step=STEPS - 6)
+    plan = LogReplay(scene).plan(observation_of(scene))
+    np.testing.assert_allclose(np.diff(plan.position_m[:, 0]), 1.0, atol=1e-3)
+
+
+@each_rule
+def test_a_free_road_is_driven_at_the_limit(name: str) -> None:
+    _, y_m, speed_mps = end_of(road_scene(speed_mps=10.0), RULES[name])
+    assert 10.8 < speed_mps < 12.3
+    assert abs(y_m) < 0.3
+
+
+@each_rule
+def test_the_car_stops_behind_one_that_stands(name: str) -> None:
+    bumper, _, speed_mps = end_of(road_scene(speed_mps=8.0, others=((40.0, 0.0, 0.0),), steps=LONG), RULES[name])
+    assert 34.0 < bumper < 37.5  # the other's rear is at 37.75 m
+    assert speed_mps < 0.3
+
+
+@each_rule
+def test_the_car_follows_a_slower_one(name: str) -> None:
+    bumper, _, speed_mps = end_of(road_scene(speed_mps=8.0, others=((25.0, 0.0, 5.0),)), RULES[name])
+    leader_rear = 25.0 + 6.0 * 5.0 - 2.25
+    assert 2.0 < leader_rear - bumper < 15.0
+    np.testing.assert_allclose(speed_mps, 5.0, atol=1.0)
+
+
+@each_rule
+@pytest.mark.parametrize("light", [SignalState.STOP, SignalState.GO])
+def test_the_car_stops_at_red_and_not_at_green(name: str, light: SignalState) -> None:
+    scene = road_scene(speed_mps=9.0, light=light, steps=LONG if light == SignalState.STOP else STEPS)
+    bumper, _, speed_mps = end_of(scene, RULES[name])
+    if light == SignalState.STOP:
+        assert 46.0 < bumper < 50.0
+        assert speed_mps < 0.3
+    else:
+        assert bumper > 54.0
+
+
+@each_rule
+def test_what_stands_beside_the_lane_is_no_reason_to_stop(name: str) -> None:
+    bumper, _, _ = end_of(road_scene(speed_mps=10.0, others=((50.0, 3.5, 0.0),)), RULES[name])
+    assert bumper > 58.0
+
+
+def judged(
+    speeds_mps: tuple[float, ...], scene: Scene, *, aside_m: tuple[tuple[float, float], ...] | None = None
+) -> Scores:
+    """Scores of cars that drive for 4 s at these speeds, from one offset to the lane's middle to another."""
+    observation, steps = observation_of(scene), 40
+    ends = np.array(aside_m if aside_m is not None else [(0.0, 0.0)] * len(speeds_mps))
+    x = observation.ego.rear_axle_m[0, 0] + np.array(speeds_mps)[:, None] * np.arange(steps + 1) * DT_S
+    y = ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * np.linspace(0, 1, steps + 1)
+    drives = Drives(
+        rear_axle_m=np.stack([x, y], axis=-1),
+        heading_rad=np.zeros_like(x),
+        speed_mps=np.broadcast_to(np.array(speeds_mps)[:, None], x.shape).copy(),
+        vehicle=CAR,
+    )
+    path = route_path(scene, position_m=np.zeros(2), heading_rad=0.0, speed_mps=10.0)
+    others = forecast(observation, num_steps=steps + 9)
+    return score(drives, others, path=path, drivable=drivable_area(scene.map, lane_strips(scene.map)), dt_s=DT_S)
+
+
+def test_the_score_of_free_driving_is_progress_by_hand() -> None:
+    scores = judged((10.0, 5.0), road_scene())
+    np.testing.assert_allclose(scores.total, [1.0, (5 * 0.5 + 5 + 2) / 12], atol=1e-3)
+    assert np.isinf(scores.collision_step).all()
+
+
+def test_driving_into_one_that_stands_scores_nothing() -> None:
+    # Front bumper at 2.25 m, the other's rear at 17.75 m: 15.5 m at 10 m/s.
+    scores = judged((10.0, 2.0), road_scene(others=((20.0, 0.0, 0.0),)))
+    assert scores.total[0] == 0
+    assert scores.collision_step.tolist() == [16.0, np.inf]
+    assert scores.total[1] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_coming_too_near_costs_the_time_to_collision() -> None:
+    # 4 s at 3.5 m/s leave 1.5 m: less than a second.
+    scores = judged((3.5, 2.0), road_scene(others=((20.0, 0.0, 0.0),)))
+    np.testing.assert_allclose(scores.total[0], (5 + 2) / 12, atol=1e-3)
+
+
+def test_being_hit_from_behind_is_not_ones_own_fault() -> None:
+    scores = judged((2.0,), road_scene(others=((-15.0, 0.0, 10.0),)))
+    assert np.isinf(scores.collision_step).all()
+    assert scores.total[0] == pytest.approx(1.0, abs=1e-3)
+
+
+def test_leaving_the_road_scores_nothing() -> None:
+    # The road ends at y = -2; the car's right side is at y - 0.95, and 0.3 m are forgiven.
+    scores = judged((5.0, 5.0, 5.0), road_scene(), aside_m=((0.0, 0.0), (0.0, -1.3), (0.0, -1.4)))
+    np.testing.assert_allclose(scores.total, [1.0, 1.0, 0.0], atol=1e-3)
+
+
+def test_without_areas_a_road_edge_is_where_the_road_ends() -> None:
+    edge = Polylines.of([np.array([[-80.0, -2.0], [300.0, -2.0]])])
+    kerb = replace(
+        straight_road(), drivable_areas=Polylines.of([]), road_edges=edge, road_edge_types=np.ones(1, np.int8)
+    )
+    scores = judged((5.0, 5.0, 5.0), replace(road_scene(), map=kerb), aside_m=((0.0, 0.0), (0.0, -1.3), (0.0, -1.4)))
+    np.testing.assert_allclose(scores.total, [1.0, 1.0, 0.0], atol=1e-3)
+
+
+def test_a_car_that_is_off_the_road_already_is_not_judged_by_it() -> None:
+    scores = judged((5.0, 5.0), road_scene(), aside_m=((-1.4, -1.4), (-1.4, 0.0)))
+    np.testing.assert_allclose(scores.total, 1.0, atol=1e-3)
+
+
+def test_pdm_has_fifteen_proposals_and_takes_the_fastest_on_a_free_road() -> None:
+    planner, observation = PdmClosed(), observation_of(road_scene(speed_mps=10.0))
+    way = Way.of(observation, fallback_mps=15.0)
+    proposals = planner._proposals(observation, way, forecast(observation, num_steps=49), num_steps=40)
+    assert proposals.heading_rad.shape == (15, 41)
+    plan = planner.plan(observation)
+    np.testing.assert_allclose(plan.speed_mps, proposals.speed_mps[4])
+    np.testing.assert_allclose(plan.position_m[:, 1], 0, atol=1e-6)
+
+
+@pytest.mark.parametrize(
+    ("others", "speed_mps"),
+    [
+        pytest.param((), 15.0, id="nobody"),
+        pytest.param(((30.0, 3.5, 12.0),), 15.0, id="slower"),
+        pytest.param(((30.0, 3.5, 22.0),), 22.0, id="faster-beside"),
+        pytest.param(((90.0, 3.5, 22.0),), 15.0, id="faster-far-away"),
+    ],
+)
+def test_where_no_limit_is_known_one_drives_as_fast_as_others(
+    others: tuple[tuple[float, float, float], ...], speed_mps: float
+) -> None:
+    scene = road_scene(others=others)
+    lanes = replace(scene.map.lanes, speed_limit_known=np.zeros(4, np.bool_))
+    way = Way.of(observation_of(replace(scene, map=replace(scene.map, lanes=lanes))), fallback_mps=15.0)
+    assert way.speed_mps.max() == pytest.approx(speed_mps)
+    assert Way.of(observation_of(scene), fallback_mps=15.0).speed_mps[100] == pytest.approx(12.0)  # the limit
+
+
+def test_pdm_brakes_in_an_emergency() -> None:
+    # At 4 m/s with 1 m left nothing helps but braking, and the plan says so from its first step.
+    plan = PdmClosed().plan(observation_of(road_scene(speed_mps=4.0, others=((5.5, 0.0, 0.0),))))
+    np.testing.assert_allclose(plan.speed_mps[:4], 4.0 - 4.05 * 0.1 * np.arange(4))
+
+
+def test_pdm_remembers_its_way() -> None:
+    planner, observation = PdmClosed(), observation_of(road_scene())
+    first = planner.plan(observation)
+    again = planner.plan(replace(observation, memory=first.memory))
+    assert again.memory is first.memory
+    np.testing.assert_array_equal(again.position_m, first.position_m)
+
+
+def test_no_proposals_are_refused() -> None:
+    with pytest.raises(ValueError, match="at least one offset"):
+        PdmConfig(offsets_m=())
+
+
+@each_rule
+def test_bundled_scenes_are_driven(name: str) -> None:
+    for scene in sample_scenes(3):
+        result = simulate(scene, RULES[name], traffic=ReplayTraffic(), config=SimulationConfig(horizon_s=0.5))
+        assert result.history.failure is None

@@ -1,0 +1,47 @@
+"""`waycode simulate` and `waycode eval closed-loop` as a user meets them."""
+
+import json
+from importlib.resources import files
+from pathlib import Path
+
+import pyarrow.parquet as pq
+import pytest
+
+from waycode.cli import main
+
+SAMPLES = str(Path(str(files("waycode"))) / "samples" / "sumo")
+QUICK = ["simulate", "--data", SAMPLES, "--planner", "constant-velocity", "--limit", "2", "--horizon-s", "1.5"]
+
+
+def test_a_table_and_scores_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--out", str(tmp_path), "--worst", "1", "--video"]) == 0
+    shown = capsys.readouterr().out
+    assert "constant-velocity" in shown
+    assert "S-CR" in shown
+    assert pq.read_table(tmp_path / "scores.parquet").num_rows == 2
+    assert len(list(tmp_path.glob("worst-1-scene-*.png"))) == 1
+    assert len(list(tmp_path.glob("worst-1-scene-*.gif"))) == 1
+
+
+def test_json(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, "--traffic", "idm", "--json"]) == 0
+    content = json.loads(capsys.readouterr().out)
+    assert (content["planner"], content["traffic"], content["num_scenarios"]) == ("constant-velocity", "idm", 2)
+    assert 0 <= content["cls"]["mean"] <= 100
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--limit", "0"], "--limit is 0, expected at least 1"),
+        (["--horizon-s", "0"], "--horizon-s is 0.0, expected more than 0"),
+        (["--video"], "--video needs a folder to write to: give --out"),
+        (["--planner", "latent", "--model", "nobody"], "nobody"),
+        (["--data", "nowhere"], "nowhere"),
+    ],
+)
+def test_bad_input_gets_one_sentence(options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
+    assert main([*QUICK, *options]) == 2
+    complaint = capsys.readouterr().err
+    assert sentence in complaint
+    assert complaint.count("\n") == 1

@@ -1,0 +1,193 @@
+"""Many scenarios: the same in one process and in two, failures are named, scores add up, pictures move."""
+
+import json
+from dataclasses import replace
+from importlib.resources import files
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pyarrow.parquet as pq
+import pytest
+from PIL import Image
+
+from driving_scenes import NOW, road_scene, sample_scenes
+from waycode import Dataset
+from waycode.evaluation.closed_loop import (
+    ABLATIONS,
+    COMPARED,
+    ClosedLoopReport,
+    ablation,
+    closed_loop_row,
+    comparison,
+    drive_all,
+    worst,
+    write_scores,
+)
+from waycode.evaluation.reconstruction import EvaluationError
+from waycode.plotting.animation import save_animation
+from waycode.plotting.view import PlottingError
+from waycode.scene import MapFeatures, Scene, TrackType
+from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign, failed_result
+from waycode.simulation.errors import SimulationError
+from waycode.simulation.metrics import METRICS
+from waycode.simulation.registry import PlannerSpec, build_traffic
+from waycode.simulation.scenarios import choose_scenarios, unfit_because
+
+SAMPLES = Path(str(files("waycode"))) / "samples" / "sumo"
+
+
+def campaign_of(*indices: int, planner: str = "constant-velocity", horizon_s: float = 2.0) -> Campaign:
+    spec = PlannerSpec(name=planner)
+    return Campaign(folder=SAMPLES, indices=indices, planner=spec, horizon_s=horizon_s)
+
+
+def result(score: float, *, index: int = 0, failure: str | None = None) -> ScenarioResult:
+    return ScenarioResult(
+        index=index,
+        scene_id=f"scene{index}",
+        tags=("made-up",),
+        score=score,
+        metrics={metric.name: score for metric in METRICS},
+        reasons=("1.0 s: something",),
+        failure=failure,
+        planning_s=np.array([0.01, 0.02, 0.03]),
+    )
+
+
+def test_two_processes_find_what_one_finds() -> None:
+    alone, together = (
+        sorted(drive_campaign(campaign_of(0, 1, 2), workers=workers), key=lambda one: one.index) for workers in (1, 2)
+    )
+    assert [one.index for one in alone] == [0, 1, 2]
+    assert [(one.scene_id, one.score, one.metrics) for one in alone] == [
+        (one.scene_id, one.score, one.metrics) for one in together
+    ]
+
+
+def test_a_scene_that_cannot_be_driven_is_named_and_the_others_are_driven() -> None:
+    good, bad = drive_campaign(campaign_of(0)), drive_campaign(replace(campaign_of(0), horizon_s=0.0))
+    assert next(good).failure is None
+    (failed,) = bad
+    assert failed.score == 0
+    assert failed.failure == "ValueError: the horizon is 0.0 s, expected more than 0"
+    assert set(failed.metrics.values()) == {0.0}
+
+
+def test_a_row_adds_up_by_hand() -> None:
+    results = [result(1.0), result(0.5, index=1), result(0.0, index=2, failure="why")]
+    row = closed_loop_row(results, planner="p", traffic="replay")
+    assert row.cls.mean == pytest.approx(50.0)
+    assert row.cls.low <= 50 <= row.cls.high
+    assert row.metrics["progress"].mean == pytest.approx(50.0)
+    assert row.failed == {"scene2": "why"}
+    assert row.planning_ms_median == pytest.approx(20.0)
+
+
+def test_no_scenarios_have_no_row() -> None:
+    with pytest.raises(EvaluationError, match="has driven no scenarios"):
+        closed_loop_row([], planner="p", traffic="replay")
+
+
+def test_the_worst_come_first() -> None:
+    found = worst([result(0.5), result(0.1, index=1), result(0.1, index=2), result(0.9, index=3)], 2)
+    assert [one.index for one in found] == [1, 2]
+
+
+def test_scores_are_written_per_scenario(tmp_path: Path) -> None:
+    write_scores([result(0.5), result(0.0, index=1, failure="why")], tmp_path / "a" / "scores.parquet")
+    rows = pq.read_table(tmp_path / "a" / "scores.parquet").to_pylist()
+    assert [row["failure"] for row in rows] == [None, "why"]
+    assert rows[0]["progress"] == 0.5
+    assert rows[0]["reasons"] == ["1.0 s: something"]
+
+
+def test_a_report_is_written_as_json(tmp_path: Path) -> None:
+    (driven,) = drive_all({"constant-velocity NR": campaign_of(0)})
+    report = ClosedLoopReport(name="closed-loop", data="d", model="m", left_out={}, rows=[driven[0]])
+    content = json.loads(report.write(tmp_path).read_text())
+    assert content["rows"][0]["planner"] == "constant-velocity"
+    assert content["rows"][0]["num_scenarios"] == 1
+
+
+def test_every_planner_meets_both_kinds_of_traffic() -> None:
+    campaigns = comparison(SAMPLES, (0,), model="sumo-small")
+    assert {(one.planner.name, one.traffic) for one in campaigns.values()} == {
+        (planner, traffic) for planner in COMPARED for traffic in ("replay", "idm")
+    }
+
+
+def test_ablations_differ_in_their_settings() -> None:
+    campaigns = ablation(SAMPLES, (0,), model="sumo-small")
+    assert list(campaigns) == list(ABLATIONS)
+    assert len({one.planner.latent for one in campaigns.values()}) == len(ABLATIONS)
+
+
+def test_unknown_names_are_refused() -> None:
+    with pytest.raises(SimulationError, match="there is no planner 'magic'; available: latent"):
+        PlannerSpec(name="magic")
+
+
+def test_replay_is_built_for_its_scene() -> None:
+    scene = sample_scenes(1)[0]
+    assert PlannerSpec(name="replay").build(scene).log.id == scene.id  # type: ignore[attr-defined]
+    assert build_traffic("idm") == build_traffic("idm")
+
+
+def test_scenes_are_spread_evenly() -> None:
+    dataset = Dataset(SAMPLES)
+    assert len(dataset) == 24
+    assert choose_scenarios(dataset, 4).indices == (0, 6, 12, 18)
+    assert choose_scenarios(dataset).indices == tuple(range(24))
+
+
+def changed(scene: Scene, **values: Any) -> Scene:
+    return replace(scene, tracks=replace(scene.tracks, **values))
+
+
+@pytest.mark.parametrize(
+    ("scene", "reason"),
+    [
+        pytest.param(road_scene(speed_mps=12.0), None, id="at the limit of 12 m/s"),
+        pytest.param(road_scene(speed_mps=13.0), "the recorded ego speeds", id="8 % over it"),
+        pytest.param(replace(road_scene(speed_mps=13.0), map=MapFeatures(), route=None), None, id="no limit is known"),
+        pytest.param(changed(road_scene(), length_m=np.array([12.0], np.float32)), "the ego is no car", id="a bus"),
+        pytest.param(
+            changed(road_scene(), types=np.array([TrackType.PEDESTRIAN], np.int8)), "the ego is no car", id="a walker"
+        ),
+    ],
+)
+def test_scenes_fit_for_judging(scene: Scene, reason: str | None) -> None:
+    assert unfit_because(scene) == reason
+
+
+def test_what_could_not_be_driven_has_every_metric() -> None:
+    failed = failed_result(road_scene(), 3, "why")
+    assert set(failed.metrics) == {metric.name for metric in METRICS}
+    assert failed.index == 3
+
+
+def test_an_animation_has_a_frame_per_step_asked_for(tmp_path: Path) -> None:
+    path = save_animation(
+        road_scene(others=((20.0, 0.0, 5.0),)), tmp_path / "a" / "b.gif", first_step=NOW, every=20, size_in=1.5
+    )
+    with Image.open(path) as picture:
+        assert picture.n_frames == 4  # type: ignore[attr-defined]  # steps 10, 30, 50 and 70
+
+
+@pytest.mark.parametrize(
+    ("name", "first_step", "sentence"),
+    [
+        ("a.png", 0, r"expected a file that ends in \.gif, \.mp4"),
+        ("a.gif", 500, "expected 1 or more and 0 to 70"),
+    ],
+)
+def test_animations_that_cannot_be_are_refused(tmp_path: Path, name: str, first_step: int, sentence: str) -> None:
+    with pytest.raises(PlottingError, match=sentence):
+        save_animation(road_scene(), tmp_path / name, first_step=first_step)
+
+
+def test_mp4_asks_for_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setenv("PATH", str(tmp_path))  # a machine without it
+    with pytest.raises(PlottingError, match="MP4 needs ffmpeg"):
+        save_animation(road_scene(), tmp_path / "a.mp4")

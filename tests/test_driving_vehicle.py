@@ -1,0 +1,189 @@
+"""The bicycle by hand, and how trackers follow lines and circles."""
+
+import numpy as np
+import pytest
+
+from driving_scenes import DT_S, one_car
+from waycode.driving import (
+    Command,
+    EgoState,
+    LqrTracker,
+    PerfectTracker,
+    Reference,
+    Tracker,
+    Trajectory,
+    Vehicle,
+    advance,
+    braking,
+)
+from waycode.driving.trajectory import fault_of
+
+CAR = Vehicle()
+
+
+def command(acceleration_mps2: float = 0.0, steering_rate_radps: float = 0.0) -> Command:
+    return Command(acceleration_mps2=np.array([acceleration_mps2]), steering_rate_radps=np.array([steering_rate_radps]))
+
+
+def test_a_commanded_acceleration_arrives_by_a_third_in_the_first_step() -> None:
+    after = advance(one_car(speed_mps=10.0), command(3.0), vehicle=CAR, dt_s=DT_S)
+    # 0.1 / (0.1 + 0.2) of 3 m/s2; the position still moves with the speed of before.
+    np.testing.assert_allclose(after.acceleration_mps2, [1.0])
+    np.testing.assert_allclose(after.speed_mps, [10.1])
+    np.testing.assert_allclose(after.rear_axle_m, [[1.0, 0.0]])
+
+
+def test_steering_is_late_and_turns_the_car_one_step_later() -> None:
+    after = advance(one_car(speed_mps=10.0), command(0.0, 0.3), vehicle=CAR, dt_s=DT_S)
+    np.testing.assert_allclose(after.steering_rad, [0.3 * 0.1 * 0.1 / 0.15])
+    np.testing.assert_allclose(after.heading_rad, [0.0])
+    again = advance(after, command(), vehicle=CAR, dt_s=DT_S)
+    np.testing.assert_allclose(again.heading_rad, [0.1 * 10 * np.tan(0.02) / CAR.wheelbase_m])
+
+
+def test_steering_has_a_stop() -> None:
+    after = advance(one_car(steering_rad=1.0), command(0.0, 100.0), vehicle=CAR, dt_s=DT_S)
+    np.testing.assert_allclose(after.steering_rad, [np.pi / 3])
+
+
+def test_constant_steering_drives_a_circle() -> None:
+    radius_m = 20.0
+    state = one_car(speed_mps=5.0, steering_rad=float(np.arctan(CAR.wheelbase_m / radius_m)))
+    turned = 0.0
+    for _ in range(50):
+        after = advance(state, command(), vehicle=CAR, dt_s=DT_S)
+        turned += float(after.heading_rad[0] - state.heading_rad[0])
+        state = after
+    np.testing.assert_allclose(turned, 25.0 / radius_m)  # 5 s at 5 m/s
+    np.testing.assert_allclose(state.yaw_rate_radps, [5.0 / radius_m])
+
+
+def test_the_centre_of_a_turning_car_moves_sideways() -> None:
+    state = one_car(speed_mps=5.0, steering_rad=0.2)
+    velocity = state.centre_velocity_mps(CAR)[0]
+    np.testing.assert_allclose(velocity, [5.0, 5.0 * np.tan(0.2) / CAR.wheelbase_m * CAR.rear_axle_to_centre_m])
+
+
+def line(speed_mps: float, *, steps: int = 60, y_m: float = 0.0) -> Reference:
+    time_s = np.arange(steps + 1) * DT_S
+    position = np.stack([speed_mps * time_s, np.full(steps + 1, y_m)], axis=-1)
+    return Reference(
+        rear_axle_m=position[None],
+        heading_rad=np.zeros((1, steps + 1)),
+        speed_mps=np.full((1, steps + 1), speed_mps),
+    )
+
+
+def circle(speed_mps: float, radius_m: float, *, steps: int = 100) -> Reference:
+    angle = speed_mps * np.arange(steps + 1) * DT_S / radius_m
+    position = radius_m * np.stack([np.sin(angle), 1 - np.cos(angle)], axis=-1)
+    return Reference(rear_axle_m=position[None], heading_rad=angle[None], speed_mps=np.full((1, steps + 1), speed_mps))
+
+
+def followed(tracker: Tracker, state: EgoState, reference: Reference, *, num_steps: int) -> list[EgoState]:
+    return list(tracker.follow(state, reference, num_steps=num_steps, vehicle=CAR, dt_s=DT_S))
+
+
+def test_lqr_drives_back_to_a_line_and_stays_there() -> None:
+    states = followed(LqrTracker(), one_car(y_m=0.5, speed_mps=10.0), line(10.0, steps=110), num_steps=100)
+    aside = np.abs([float(state.rear_axle_m[0, 1]) for state in states])
+    assert aside[25:].max() < 0.12  # nuPlan's tracker swings around the line once or twice
+    assert aside[-20:].max() < 0.02
+    np.testing.assert_allclose(states[-1].speed_mps, [10.0], atol=0.01)
+
+
+def test_lqr_drives_a_circle() -> None:
+    radius_m = 25.0
+    start = one_car(speed_mps=6.0, steering_rad=float(np.arctan(CAR.wheelbase_m / radius_m)))
+    for state in followed(LqrTracker(), start, circle(6.0, radius_m), num_steps=80):
+        away = np.linalg.norm(state.rear_axle_m[0] - [0.0, radius_m])
+        assert abs(away - radius_m) < 0.2
+
+
+def test_lqr_reaches_the_speed_of_the_reference() -> None:
+    states = followed(LqrTracker(), one_car(speed_mps=5.0), line(8.0), num_steps=50)
+    np.testing.assert_allclose(states[-1].speed_mps, [8.0], atol=0.1)
+
+
+def test_lqr_first_acceleration_by_hand() -> None:
+    (state,) = followed(LqrTracker(), one_car(speed_mps=5.0), line(8.0), num_steps=1)
+    # One second ahead: (1 * 10) / (1 * 10 + 1) of the 3 m/s that are missing, a third of which arrives at once.
+    np.testing.assert_allclose(state.acceleration_mps2, [3.0 * 10 / 11 / 3], rtol=1e-3)
+
+
+def test_lqr_fits_speed_and_curvature_of_a_circle() -> None:
+    reference, tracker = circle(6.0, 25.0), LqrTracker()
+    speed = tracker.fitted_speed(reference, dt_s=DT_S)
+    curvature = tracker.fitted_curvature(reference, speed, dt_s=DT_S)
+    np.testing.assert_allclose(speed, 6.0, rtol=1e-3)
+    np.testing.assert_allclose(curvature, 1 / 25.0, rtol=1e-2)
+
+
+def test_lqr_stands_still_where_the_reference_stands() -> None:
+    states = followed(LqrTracker(), one_car(speed_mps=0.0), line(0.0), num_steps=30)
+    np.testing.assert_allclose(states[-1].rear_axle_m, [[0.0, 0.0]], atol=1e-6)
+    np.testing.assert_allclose(states[-1].heading_rad, [0.0], atol=1e-6)
+
+
+def test_many_cars_at_once_move_as_each_alone() -> None:
+    lines = [line(8.0, y_m=1.0), line(3.0), line(0.0)]
+    together = Reference(
+        rear_axle_m=np.concatenate([each.rear_axle_m for each in lines]),
+        heading_rad=np.concatenate([each.heading_rad for each in lines]),
+        speed_mps=np.concatenate([each.speed_mps for each in lines]),
+    )
+    start = one_car(speed_mps=4.0)
+    joint = followed(LqrTracker(), start.repeated(3), together, num_steps=20)[-1]
+    for index, each in enumerate(lines):
+        alone = followed(LqrTracker(), start, each, num_steps=20)[-1]
+        np.testing.assert_allclose(joint.rear_axle_m[index], alone.rear_axle_m[0], atol=1e-9)
+        np.testing.assert_allclose(joint.heading_rad[index], alone.heading_rad[0], atol=1e-9)
+
+
+def test_the_perfect_tracker_is_where_the_plan_says() -> None:
+    reference = circle(6.0, 25.0)
+    states = followed(PerfectTracker(), one_car(speed_mps=6.0), reference, num_steps=30)
+    np.testing.assert_array_equal(states[-1].rear_axle_m, reference.rear_axle_m[:, 30])
+    np.testing.assert_allclose(states[-1].yaw_rate_radps, [6.0 / 25.0])
+    np.testing.assert_allclose(states[-1].steering_rad, [np.arctan(CAR.wheelbase_m / 25.0)])
+
+
+@pytest.mark.parametrize("tracker", [PerfectTracker(), LqrTracker()], ids=["perfect", "lqr"])
+def test_a_plan_of_two_samples_can_be_followed_beyond_its_end(tracker: Tracker) -> None:
+    states = followed(tracker, one_car(speed_mps=5.0), line(5.0, steps=1), num_steps=5)
+    assert np.isfinite(states[-1].rear_axle_m).all()
+
+
+def test_braking_stops_after_v_squared_over_2a() -> None:
+    plan = braking(one_car(speed_mps=8.1), vehicle=CAR, dt_s=DT_S)
+    travelled = plan.position_m[-1, 0] - plan.position_m[0, 0]
+    np.testing.assert_allclose(travelled, 8.1**2 / (2 * 4.05))
+    assert plan.speed_mps[-1] == 0
+
+
+@pytest.mark.parametrize(
+    ("change", "words"),
+    [
+        ({}, None),
+        ({"heading_rad": np.array([0.0, np.nan, 0.0])}, "heading_rad has 1 values that are not finite"),
+        ({"position_m": np.zeros((1, 2))}, "has 1 samples, expected at least 2"),
+    ],
+    ids=["good", "nan", "short"],
+)
+def test_faults_of_plans(change: dict[str, np.ndarray], words: str | None) -> None:
+    parts = {"position_m": np.zeros((3, 2)), "heading_rad": np.zeros(3), "speed_mps": np.zeros(3)}
+    if "position_m" in change:
+        parts = {name: values[:1] for name, values in parts.items()}
+    fault = fault_of(Trajectory(**(parts | change)))
+    assert (fault is None) if words is None else (fault is not None and words in fault)
+
+
+def test_something_else_is_no_plan() -> None:
+    assert fault_of([1, 2]) == "the planner returned a list, expected a Trajectory"
+
+
+def test_cars_of_other_sizes_have_their_axles_in_proportion() -> None:
+    half = Vehicle.of_size(length_m=5.176 / 2, width_m=1.5)
+    assert (half.wheelbase_m, half.rear_axle_to_centre_m) == (3.089 / 2, 1.461 / 2)
+    with pytest.raises(ValueError, match="above 0"):
+        Vehicle(length_m=0.0)
