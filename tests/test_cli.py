@@ -16,7 +16,6 @@ import nuplan_files
 from scenes import bare_scene, small_scene
 from waycode import __version__
 from waycode.cli import data, main
-from waycode.demo import DemoReport, one_per_family, page_of, run_demo
 from waycode.scene import Scene
 from waycode.scene.dataset import Dataset, ShardContents, load_scene, save_scene, write_dataset
 
@@ -220,37 +219,6 @@ def test_sumo_passes_its_options_on(tmp_path: Path, capsys: Output, monkeypatch:
     assert main(["data", "sumo", "--out", str(out), *arguments]) == 0
     assert f"{out}: 2 scenes in 1 shards, 0 turned down" in capsys.readouterr().out
     assert len(Dataset(out)) == 2
-
-
-def test_the_demo_draws_a_scene_per_family_and_a_page(folder: Path, tmp_path: Path) -> None:
-    report = run_demo(one_per_family(Dataset(folder)), tmp_path / "demo")
-    assert [scene.family for scene in report.scenes] == ["made-up", "test"]
-    page = Path(report.page).read_text()
-    for picture in re.findall(r'src="([^"]+)"', page):
-        assert (tmp_path / "demo" / picture).read_bytes().startswith(b"\x89PNG")
-    assert page.count("<figure>") == 2
-    assert "http" not in page  # nothing comes from the network
-
-
-def test_the_page_escapes_names(folder: Path, tmp_path: Path) -> None:
-    report = run_demo(one_per_family(Dataset(folder)), tmp_path / "demo")
-    hostile = DemoReport(page="", scenes=tuple(_renamed(scene, "<script>") for scene in report.scenes))
-    assert "<script>" not in page_of(hostile)
-
-
-def _renamed(scene: Any, family: str) -> Any:
-    from dataclasses import replace
-
-    return replace(scene, family=family)
-
-
-def test_the_bundled_demo_shows_all_families(tmp_path: Path, capsys: Output) -> None:
-    from waycode.sources.sumo import Family
-
-    assert main(["demo", "--out", str(tmp_path / "demo"), "--json"]) == 0
-    families = {scene["family"] for scene in json_of(capsys)["scenes"]}
-    assert families == {str(family) for family in Family}
-    assert all((tmp_path / "demo" / f"{family}.png").is_file() for family in families)
 
 
 def test_a_stopped_run_says_how_to_go_on(folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:

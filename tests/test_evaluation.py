@@ -20,7 +20,6 @@ from waycode.evaluation.reconstruction import (
     AgentErrors,
     Column,
     EvaluationError,
-    predicted_agents,
     reconstruction_errors,
     reconstruction_table,
 )
@@ -32,6 +31,7 @@ from waycode.evaluation.reconstruction_report import (
     reconstruction_report,
 )
 from waycode.model import Model
+from waycode.planner.agents import recorded_agents
 from waycode.scene import Scene
 from waycode.scene.dataset import Dataset, ShardContents, write_dataset
 from waycode.training.config import tiny
@@ -60,7 +60,7 @@ def make_shard(task: list[Scene]) -> ShardContents:
 def test_every_way_to_a_code_is_judged(model: Model) -> None:
     counted: list[int] = []
     errors = reconstruction_errors(model, scenes(3), on_scenes=counted.append)
-    agents = [len(predicted_agents(scene)) for scene in scenes(3)]
+    agents = [len(recorded_agents(scene)) for scene in scenes(3)]
     assert sum(counted) == 3
     assert errors.types.shape == errors.scenes.shape == (sum(agents),)
     assert np.bincount(errors.scenes).tolist() == agents
@@ -82,7 +82,7 @@ def test_search_beats_any_code_of_the_encoder_by_its_own_measure(model: Model) -
     config = replace(model.config, num_tokens=1)
     torch.manual_seed(1)
     one_token = Model(config).eval()
-    full = [scene for scene in scenes(6) if scene.tracks.valid[predicted_agents(scene)].all()]
+    full = [scene for scene in scenes(6) if scene.tracks.valid[recorded_agents(scene)].all()]
     errors = reconstruction_errors(one_token, iter(full))
     greedy, encoder = errors.ade_m["greedy N_l = 2"].mean(), errors.ade_m["encoder N_l = 2"].mean()
     assert greedy < encoder
@@ -100,7 +100,7 @@ def test_scenes_without_anything_to_predict_are_refused(model: Model) -> None:
     with pytest.raises(EvaluationError, match="no scene has a track to predict"):
         reconstruction_errors(model, iter([bare_scene()]))
     gone = small_scene(num_steps=2)  # nothing after the current step
-    assert predicted_agents(gone) == []
+    assert recorded_agents(gone) == []
 
 
 def test_table_has_a_cell_per_column_and_number_of_tokens() -> None:

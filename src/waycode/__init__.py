@@ -7,7 +7,10 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from waycode import objectives as objectives
     from waycode import sources as sources
+    from waycode.planner import Plan as Plan
+    from waycode.planner import Planner as Planner
     from waycode.scene import Scene as Scene
     from waycode.scene import WaycodeError as WaycodeError
     from waycode.scene.dataset import Dataset as Dataset
@@ -18,17 +21,30 @@ __version__ = "0.1.0"
 
 _HOME = {
     "Dataset": "waycode.scene.dataset",
+    "Plan": "waycode.planner",
+    "Planner": "waycode.planner",
     "Scene": "waycode.scene",
     "WaycodeError": "waycode.scene",
     "load_scene": "waycode.scene.dataset",
     "save_scene": "waycode.scene.dataset",
 }
-__all__ = ["Dataset", "Scene", "WaycodeError", "load_scene", "save_scene", "sources"]
+_ROOMS = ("objectives", "sources")
+__all__ = [
+    "Dataset",
+    "Plan",
+    "Planner",
+    "Scene",
+    "WaycodeError",
+    "load_scene",
+    "objectives",
+    "save_scene",
+    "sources",
+]
 
 
 def __getattr__(name: str) -> Any:
-    if name == "sources":
-        return import_module("waycode.sources")
+    if name in _ROOMS:
+        return import_module(f"waycode.{name}")
     if name in _HOME:
         return getattr(import_module(_HOME[name]), name)
     raise AttributeError(f"waycode has no {name!r}; available: {', '.join(__all__)}")

@@ -1,4 +1,4 @@
-"""The command line: `waycode data ...`, `waycode train`, `waycode eval ...` and `waycode demo`.
+"""The command line: `waycode data ...`, `train`, `eval ...`, `plan`, `simulate`, `swap`, `find`, `objectives`, `demo`.
 
 Each command is a frozen dataclass, its fields are the options, and its `run` prints what was found and returns the exit
 code: 0 is success, 1 a dataset with faults, 2 bad input (one sentence on stderr), 130 a run that the user stopped.
@@ -8,7 +8,7 @@ import os
 import sys
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Annotated
+from typing import Annotated, Protocol, runtime_checkable
 
 import tyro
 
@@ -17,6 +17,11 @@ from waycode.cli.console import complain, say
 from waycode.cli.data import Data
 from waycode.cli.demo import Demo
 from waycode.cli.evaluate import Evaluate
+from waycode.cli.find import Find
+from waycode.cli.objectives import Objectives
+from waycode.cli.plan import PlanCommand
+from waycode.cli.simulate import Simulate
+from waycode.cli.swap import Swap
 from waycode.cli.train import Train
 from waycode.scene.errors import WaycodeError
 
@@ -25,6 +30,11 @@ Command = (
     Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("eval")]
+    | Annotated[PlanCommand, tyro.conf.subcommand("plan")]
+    | Annotated[Simulate, tyro.conf.subcommand("simulate")]
+    | Annotated[Swap, tyro.conf.subcommand("swap")]
+    | Annotated[Find, tyro.conf.subcommand("find")]
+    | Annotated[Objectives, tyro.conf.subcommand("objectives")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
 )
 DESCRIPTION = "Waycode plans motion by searching a compressed code of the way ahead."
@@ -53,8 +63,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain("stopped; run again to continue", STOPPED)
 
 
-def _parse(arguments: list[str]) -> Data | Train | Evaluate | Demo:
-    command: Data | Train | Evaluate | Demo = tyro.cli(
+@runtime_checkable
+class _Runnable(Protocol):
+    def run(self) -> int: ...
+
+
+def _parse(arguments: list[str]) -> _Runnable:
+    command: _Runnable = tyro.cli(
         Command,
         prog="waycode",
         description=DESCRIPTION,

@@ -31,10 +31,10 @@ def complain(sentence: str, exit_code: int) -> int:
 
 
 @contextmanager
-def progress(description: str, total: int | None) -> Iterator[Advance]:
-    """A bar on stderr, if that is a terminal; call what it gives with the number of scenes done since the last call."""
+def progress(description: str, total: int | None, *, unit: str = "scenes") -> Iterator[Advance]:
+    """A bar on stderr, if that is a terminal; call what it gives with the number of units done since the last call."""
     columns = (
-        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn("scenes"),
+        TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
         TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("left"),
     )  # fmt: skip
     with Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty()) as bar:

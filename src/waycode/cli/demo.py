@@ -1,4 +1,4 @@
-"""`waycode demo`: pictures of the bundled scenes."""
+"""`waycode demo`: what the planner does on the bundled scenes, as pictures."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,20 +9,21 @@ from waycode.cli.data import Flag
 
 @dataclass(frozen=True, kw_only=True)
 class Demo:
-    """Draw one bundled scene of each family and a page that shows them; needs no network and no SUMO."""
+    """Plan on the bundled scenes with several objectives and write a page that shows it; needs no network, no SUMO."""
 
     out: Path = Path("waycode-demo")
     """Folder for the pictures and index.html."""
+    model: str = "sumo-small"
+    """Name of a bundled model, or folder of a model."""
     json: Flag = False
-    """Print what was drawn as JSON."""
+    """Print what was found as JSON."""
 
     def run(self) -> int:
         from waycode.cli.tables import demo_table
-        from waycode.demo import bundled_dataset, one_per_family, run_demo
+        from waycode.demo import NUM_PICTURES, bundled_dataset, run_demo
 
-        scenes = one_per_family(bundled_dataset())
-        with progress("drawing", len(scenes)) as advance:
-            report = run_demo(scenes, self.out, on_scene=lambda: advance(1))
+        with progress("planning and drawing", NUM_PICTURES, unit="pictures") as advance:
+            report = run_demo(bundled_dataset(), self.out, model=self.model, on_picture=lambda: advance(1))
         if self.json:
             say_json(report)
         else:

@@ -17,9 +17,18 @@ class Evaluate:
     reconstruction: how well 1, 2, ... tokens say what road users did (table 1: encoder at 2 and 3 levels and
     continuous, greedy search at 2 and 3 levels; with intervals, per type of road user), wider search, the orderings
     that must hold, and what the predicted spread is worth (table A5). Writes reconstruction.json and .png.
+
+    left-turn, lane-change, slow-down: whether search finds what it is asked for, in scenes chosen as the paper chooses
+    them, and how realistic that is, beside what road users did and beside a plan without an objective. Each writes a
+    .json, a .png and a picture of examples under its name.
+
+    closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all of them beside each other,
+    in replayed and in reacting traffic; or latent search with other depths, beams and objectives. Each writes a .json.
     """
 
-    what: tyro.conf.Positional[Literal["reconstruction"]]
+    what: tyro.conf.Positional[
+        Literal["reconstruction", "left-turn", "lane-change", "slow-down", "closed-loop", "closed-loop-ablation"]
+    ]
     """What is judged."""
     model: str
     """Folder of a model or of a run, or the name of a bundled model."""
@@ -31,16 +40,25 @@ class Evaluate:
     """Folder for the report and the picture; if none is given, nothing is written."""
     threads: int | None = None
     """Threads to compute with; all cores if not given."""
+    workers: int = 1
+    """Processes, but for reconstruction; if more than one, each computes with one thread."""
     json: Flag = False
     """Print the report as JSON."""
 
     def run(self) -> int:
-        for name in ("scenes", "threads"):
+        for name in ("scenes", "threads", "workers"):
             value = getattr(self, name)
             if value is not None and value < 1:
                 raise UsageError(f"--{name} is {value}, expected at least 1")
         import torch
 
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
+        if self.what == "reconstruction":
+            return self._reconstruction()
+        return self._closed_loop() if self.what.startswith("closed-loop") else self._guidance()
+
+    def _reconstruction(self) -> int:
         from waycode.cli.learning_tables import reconstruction_tables
         from waycode.evaluation.judge import chosen_indices, evenly_chosen
         from waycode.evaluation.reconstruction_picture import save_reconstruction
@@ -49,8 +67,6 @@ class Evaluate:
         from waycode.training.checks import check_fit
         from waycode.training.folders import open_model
 
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
         model, dataset = open_model(self.model).model, Dataset(self.data)
         check_fit(dataset, model.config.features)
         with progress("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
@@ -66,4 +82,68 @@ class Evaluate:
             say(reconstruction_tables(report))
             if self.out is not None:
                 say(f"{self.out}: reconstruction.json, {PICTURE_FILE}")
+        return 0
+
+    def _guidance(self) -> int:
+        from waycode.cli.guidance_tables import guidance_tables
+        from waycode.evaluation.guidance import TASKS
+        from waycode.evaluation.guidance_picture import save_examples, save_guidance
+        from waycode.evaluation.guidance_report import guidance_report
+        from waycode.evaluation.guidance_run import answer_dataset
+        from waycode.evaluation.judge import chosen_indices
+        from waycode.scene.dataset import Dataset
+        from waycode.training.checks import check_fit
+        from waycode.training.folders import open_model
+
+        config, dataset = open_model(self.model).model.config, Dataset(self.data)
+        check_fit(dataset, config.features)
+        num_scenes = len(chosen_indices(len(dataset), self.scenes))
+        with progress("planning", num_scenes) as advance:
+            answered = answer_dataset(
+                self.what, model=self.model, folder=self.data, scenes=self.scenes, workers=self.workers,
+                on_scenes=advance,
+            )  # fmt: skip
+        report = guidance_report(
+            answered, task=TASKS[self.what], model=self.model, data=str(self.data), num_scenes=num_scenes,
+            num_tokens=config.num_tokens,
+        )  # fmt: skip
+        if self.out is not None:
+            report.write(self.out)
+            save_guidance(report, self.out / f"{self.what}.png")
+            save_examples(report, answered, self.out / f"{self.what}-examples.png", scene_of=dataset.__getitem__)
+        if self.json:
+            say_json(report.as_json())
+        else:
+            say(guidance_tables(report))
+            if self.out is not None:
+                say(f"{self.out}: {self.what}.json, {self.what}.png, {self.what}-examples.png")
+        return 0
+
+    def _closed_loop(self) -> int:
+        from waycode.cli.closed_loop_tables import closed_loop_tables
+        from waycode.evaluation.closed_loop import ClosedLoopReport, ablation, comparison, drive_all
+        from waycode.scene.dataset import Dataset
+        from waycode.simulation.scenarios import choose_scenarios
+        from waycode.training.checks import check_fit
+        from waycode.training.folders import open_model
+
+        dataset = Dataset(self.data)
+        check_fit(dataset, open_model(self.model).model.config.features)
+        chosen = choose_scenarios(dataset, self.scenes)
+        make = ablation if self.what == "closed-loop-ablation" else comparison
+        campaigns = make(self.data, chosen.indices, model=self.model)
+        with progress("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
+            driven = drive_all(campaigns, workers=self.workers, on_scenarios=advance)
+        report = ClosedLoopReport(
+            name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
+            rows=[row for row, _ in driven],
+        )  # fmt: skip
+        if self.out is not None:
+            report.write(self.out)
+        if self.json:
+            say_json(report.as_json())
+        else:
+            say(closed_loop_tables(f"{self.data}: closed loop", report.rows))
+            if self.out is not None:
+                say(f"{self.out}: {self.what}.json")
         return 0

@@ -100,11 +100,13 @@ def _settings(summary: DatasetSummary) -> Table:
 
 
 def demo_table(report: DemoReport) -> Table:
-    """The scenes of the demo."""
-    table = plain_table("demo", "family", "road users", "moving", "lights", "ego", "seconds")
-    for entry in report.scenes:
+    """How the stories of the demo came out."""
+    table = plain_table(f"demo with {report.model}", "asked for", "did it", "cars", "tokens", "status", "plan in ms")
+    for story in report.stories:
         table.add_row(
-            entry.family, str(entry.road_users), str(entry.moving), str(entry.signalled_lanes), entry.ego_manoeuvre,
-            f"{entry.duration_s:g}",
+            story.title, "yes" if story.did else "no", f"{story.did_it} of {story.num_actors}",
+            " ".join(map(str, story.tokens)), story.status, f"{story.plan_ms:.0f}",
         )  # fmt: skip
+    table.caption = "did it: the plan in the picture, measured; cars: how many of those that the wish fits did it"
+    table.caption_justify = "left"
     return table

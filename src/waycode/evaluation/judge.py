@@ -7,8 +7,9 @@ import numpy as np
 
 from waycode.evaluation.calibration import sigma_max_m
 from waycode.evaluation.metrics import mean_over_types
-from waycode.evaluation.reconstruction import Column, EvaluationError, predicted_agents, reconstruction_errors
+from waycode.evaluation.reconstruction import Column, EvaluationError, reconstruction_errors
 from waycode.model import Model
+from waycode.planner.agents import recorded_agents
 from waycode.scene import Scene
 from waycode.scene.dataset import Dataset
 
@@ -36,7 +37,7 @@ class ReconstructionJudge:
 
     def check(self, dataset: Dataset) -> None:
         """Refuses, before training begins, scenes by which nothing can be judged."""
-        if not any(predicted_agents(scene) for scene in evenly_chosen(dataset, self.num_scenes)):
+        if not any(recorded_agents(scene) for scene in evenly_chosen(dataset, self.num_scenes)):
             raise EvaluationError(
                 f"no scene of {dataset.folder} has a track to predict that is seen now and afterwards: "
                 "expected validation scenes with some"

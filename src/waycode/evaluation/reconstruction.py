@@ -14,6 +14,7 @@ from waycode.features import Batch, Example, collate, extract
 from waycode.model import Model, Trajectories
 from waycode.model.bottleneck import quantise
 from waycode.model.search_adapter import PrefixDecoder
+from waycode.planner.agents import recorded_agents
 from waycode.scene import Scene, WaycodeError
 from waycode.search import beam_search
 
@@ -88,7 +89,7 @@ def reconstruction_errors(
         items = [
             (number, extract(scene, agents, config=model.config.features), scene.tracks.types[agents].astype(np.int64))
             for number, scene in numbered
-            if (agents := predicted_agents(scene))
+            if (agents := recorded_agents(scene))
         ]
         if items:
             parts.append(_batch_errors(model, items, columns))
@@ -96,13 +97,6 @@ def reconstruction_errors(
     if not parts:
         raise EvaluationError("no scene has a track to predict that is observed at its current step")
     return _joined(parts)
-
-
-def predicted_agents(scene: Scene) -> list[int]:
-    """The tracks to predict that can be reconstructed: seen now, and at least once afterwards."""
-    valid = scene.tracks.valid
-    seen = valid[:, scene.current_step] & valid[:, scene.current_step + 1 :].any(axis=1)
-    return [int(track) for track in scene.tracks.to_predict if seen[track]]
 
 
 def reconstruction_table(errors: AgentErrors) -> dict[str, list[Cell]]:

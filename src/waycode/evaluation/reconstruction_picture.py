@@ -7,6 +7,7 @@ from matplotlib.figure import Figure
 
 from waycode.evaluation.orderings import CONTINUOUS, ENCODER_2, ENCODER_3, GREEDY_2, GREEDY_3
 from waycode.evaluation.reconstruction_report import PAPER_ADE_M, ReconstructionReport
+from waycode.plotting.chart import finish_chart
 from waycode.plotting.style import Style
 
 _STYLE = Style()
@@ -86,17 +87,7 @@ def _draw_coverage(axes: Axes, report: ReconstructionReport) -> None:
 
 
 def _finish(axes: Axes, title: str, along: str, up: str) -> None:
-    axes.set_facecolor(_STYLE.paper)
-    axes.set_title(title, loc="left", fontsize=11, color=_STYLE.ink)
-    axes.set_xlabel(along, color=_STYLE.ink)
-    axes.set_ylabel(up, color=_STYLE.ink)
-    axes.set_ylim(bottom=0)
-    axes.grid(axis="y", color=_STYLE.driveway, linewidth=0.8)
-    axes.set_axisbelow(True)
-    axes.tick_params(colors=_STYLE.faint_ink, length=0)
-    for side in ("top", "right", "left"):
-        axes.spines[side].set_visible(False)
-    axes.spines["bottom"].set_color(_STYLE.driveway)
+    finish_chart(axes, title, along=along, up=up, style=_STYLE)
     axes.legend(
         frameon=False, fontsize=8.5, labelcolor=_STYLE.ink, loc="upper center", bbox_to_anchor=(0.5, -0.17), ncols=2
     )  # below: nowhere inside is free for every model

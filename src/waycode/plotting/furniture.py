@@ -27,13 +27,14 @@ def draw_title(axes: Axes, scene: Scene, *, step: int | None = None, style: Styl
     axes.text(0.0, 1.010, "  ·  ".join(facts), fontsize=9, color=style.faint_ink, va="bottom", **text)
 
 
-def draw_scale_bar(axes: Axes, *, style: Style | None = None) -> None:
-    """A bar of a round number of metres, at most a quarter of the picture, in its lower left corner."""
+def draw_scale_bar(axes: Axes, *, at_right: bool = False, style: Style | None = None) -> None:
+    """A bar of a round number of metres, at most a quarter of the picture, in its lower left (or right) corner."""
     style = style or Style()
     left, bottom, right, top = shown_bounds_m(axes)
     span = right - left
     length = max((value for value in _SCALE_LENGTHS_M if value <= span / 4), default=_SCALE_LENGTHS_M[0])
-    x, y, height = left + 0.035 * span, bottom + 0.035 * (top - bottom), 0.007 * (top - bottom)
+    x = right - 0.035 * span - length if at_right else left + 0.035 * span
+    y, height = bottom + 0.035 * (top - bottom), 0.007 * (top - bottom)
     pad = 0.018 * span
     axes.add_patch(
         Rectangle((x - pad, y - pad), length + 2 * pad, 0.042 * span + pad, facecolor=style.paper, alpha=0.85,

@@ -70,6 +70,11 @@ class Style:
     ego: str = "#e8542f"
     to_predict: str = "#ffb71b"
     future: str = "#0a9fb5"
+    original: str = "#2b6fd6"  # what a planned road user really did
+    chosen: str = "#14945a"  # what was found for it
+    candidate: str = "#6a4fa3"
+    rejected: str = "#7b828e"
+    goal: str = "#c2187a"
     tracks: Mapping[TrackType, str] = field(default_factory=_track_colours)
     signals: Mapping[SignalState, str] = field(default_factory=_signal_colours)
 

@@ -1,0 +1,113 @@
+"""A guidance report as pictures: success by depth beside realism, and a few cases with what was done and found."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from waycode.evaluation.guidance import BEAM, DECODED, RECORDED, SUCCESS, UNGUIDED, AnsweredCase, greedy
+from waycode.evaluation.guidance_report import Estimate, GuidanceReport, Rows
+from waycode.evaluation.realism import MEASURES
+from waycode.plotting import Outcome, save_outcomes_picture
+from waycode.plotting.chart import finish_chart
+from waycode.plotting.style import Style
+from waycode.scene import Scene
+
+EXAMPLES_PER_KIND = 2  # of success and of failure, per group
+_STYLE = Style()
+_COLOURS = (_STYLE.chosen, _STYLE.ego)  # of the groups
+
+
+def save_guidance(report: GuidanceReport, path: Path) -> None:
+    draw_guidance(report).savefig(path, dpi=150)
+
+
+def draw_guidance(report: GuidanceReport) -> Figure:
+    """A panel of success by number of tokens, and one of realism per group."""
+    groups = list(report.rows)
+    figure = Figure(figsize=(4.6 + 4.2 * len(groups), 4.6), facecolor=_STYLE.paper, layout="constrained")
+    first, *others = figure.subplots(1, 1 + len(groups), squeeze=False)[0]
+    for group, colour in zip(groups, _COLOURS, strict=False):
+        _draw_success(first, report.rows[group], num_tokens=report.num_tokens, colour=colour, label=group)
+    first.set_xticks(range(report.num_tokens + 3), ["none", *map(str, range(1, report.num_tokens + 1)), "", BEAM])
+    _finish(first, "Success", "tokens of greedy search", "% of cases (bars: 95 %)")
+    for axes, group in zip(others, groups, strict=True):
+        _draw_realism(axes, report.rows[group], num_tokens=report.num_tokens)
+        _finish(axes, f"{group} ({report.num_cases[group]:,} cases)", "", "% of cases (bars: 95 %)")
+    figure.suptitle(
+        f"{report.task}: {report.model} on {report.num_scenes:,} scenes of {report.data}",
+        color=_STYLE.ink, fontsize=11, x=0.01, ha="left",
+    )  # fmt: skip
+    return figure
+
+
+def save_examples(
+    report: GuidanceReport, answered: Sequence[AnsweredCase], path: Path, *, scene_of: Callable[[int], Scene]
+) -> None:
+    """Draws the first cases that greedy search with all tokens solves, and the first that it does not."""
+    method = greedy(report.num_tokens)
+    outcomes = [_outcome(one, method, scene_of(one.scene_number)) for one in chosen_examples(answered, method)]
+    save_outcomes_picture(outcomes, path, title=f"{report.task}: {method}")
+
+
+def chosen_examples(answered: Sequence[AnsweredCase], method: str) -> list[AnsweredCase]:
+    """The first successes and failures of each group, from different scenes."""
+    chosen: dict[tuple[str, bool], list[AnsweredCase]] = {}
+    for one in answered:
+        solved = bool(one.answer(method).measures[SUCCESS])
+        kind = chosen.setdefault((one.case.group, solved), [])
+        if len(kind) < EXAMPLES_PER_KIND and one.scene_number not in {other.scene_number for other in kind}:
+            kind.append(one)
+    return [one for _, kind in sorted(chosen.items(), key=lambda item: (item[0][0], not item[0][1])) for one in kind]
+
+
+def _outcome(one: AnsweredCase, method: str, scene: Scene) -> Outcome:
+    found = one.answer(method)
+    wrong = [name.replace("_", " ") for name in MEASURES if found.measures[name]]
+    return Outcome(
+        scene=scene,
+        agent=one.case.agent,
+        chosen_m=found.future_m,
+        original_m=one.answer(RECORDED).future_m,
+        caption=f"{one.case.group}: {'done' if found.measures[SUCCESS] else 'not done'}",
+        detail=", ".join([scene.tags[0] if scene.tags else scene.source, *wrong]),
+    )
+
+
+def _draw_success(axes: Axes, rows: Rows, *, num_tokens: int, colour: str, label: str) -> None:
+    line = [rows[UNGUIDED][SUCCESS], *(rows[greedy(depth)][SUCCESS] for depth in range(1, num_tokens + 1))]
+    _bars(axes, np.arange(len(line)), line, colour=colour, label=label, line="-")
+    _bars(axes, np.array([num_tokens + 2]), [rows[BEAM][SUCCESS]], colour=colour, label=None, line="none")
+    axes.axhline(100 * rows[RECORDED][SUCCESS].mean, color=colour, linestyle=":", linewidth=1.2)
+
+
+def _draw_realism(axes: Axes, rows: Rows, *, num_tokens: int) -> None:
+    looks = {
+        RECORDED: _STYLE.original,
+        DECODED: _STYLE.ink,
+        UNGUIDED: _STYLE.faint_ink,
+        greedy(num_tokens): _STYLE.chosen,
+        BEAM: _STYLE.ego,
+    }
+    for number, (method, colour) in enumerate(looks.items()):
+        place = np.arange(len(MEASURES)) + (number - (len(looks) - 1) / 2) * 0.15
+        _bars(axes, place, [rows[method][name] for name in MEASURES], colour=colour, label=method, line="none")
+    axes.set_xticks(range(len(MEASURES)), [name.replace("_", " ") for name in MEASURES])
+
+
+def _bars(
+    axes: Axes, place: np.ndarray, values: Sequence[Estimate], *, colour: str, label: str | None, line: str
+) -> None:
+    mean = np.array([100 * value.mean for value in values])
+    spread = [mean - [100 * value.low for value in values], [100 * value.high for value in values] - mean]
+    axes.errorbar(
+        place, mean, yerr=np.maximum(spread, 0), color=colour, label=label, linestyle=line, marker="o", markersize=4.5,
+        linewidth=1.6, elinewidth=0.9, capsize=2,
+    )  # fmt: skip
+
+
+def _finish(axes: Axes, title: str, along: str, up: str) -> None:
+    finish_chart(axes, title, along=along, up=up, style=_STYLE)
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=_STYLE.ink)

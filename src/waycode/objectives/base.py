@@ -1,0 +1,304 @@
+"""What an objective is, and how objectives are put together.
+
+An objective is any callable from `Candidates` to costs [K] or [K, M]; of several levels the first that differs decides
+(the paper's lexicographic objectives, appendix "Details on Planning Objective Functions"). Less is better.
+"""
+
+import re
+from abc import ABC, abstractmethod
+from collections.abc import Callable
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from math import isfinite
+from typing import Any, ClassVar, Literal, get_args, get_origin
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from waycode.objectives.candidates import Candidates
+from waycode.objectives.errors import ObjectiveError
+
+Objective = Callable[[Candidates], Any]  # costs [K], [K, M], or (on its own) a sequence of K values that can be ordered
+
+
+class BaseObjective(ABC):
+    """A cost with a name that can be added, weighted and put in order with others: `2.0 * a + b`, `a.then(b)`."""
+
+    differentiable: ClassVar[bool] = False
+
+    @abstractmethod
+    def __call__(self, candidates: Candidates) -> Float[Tensor, "K *M"]:
+        """Costs [K], or [K, M] in lexicographic order."""
+
+    def __post_init__(self) -> None:
+        for parameter in _parameters(self):
+            _check(self.name, parameter, getattr(self, parameter.name))
+
+    @property
+    def name(self) -> str:
+        return re.sub(r"(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return (self.name,)
+
+    def levels(self, candidates: Candidates) -> Float[Tensor, "K M"]:
+        """The costs as [K, M], M = len(level_names)."""
+        costs = self(candidates)
+        expected = [len(candidates), len(self.level_names)]
+        if isinstance(costs, Tensor) and costs.ndim == 1:
+            costs = costs[:, None]
+        if not isinstance(costs, Tensor) or list(costs.shape) != expected:
+            got = f"a tensor of shape {list(costs.shape)}" if isinstance(costs, Tensor) else type(costs).__name__
+            raise ObjectiveError(f"{self.name} gave {got}, expected a tensor of shape {expected}")
+        return costs if costs.is_floating_point() else costs.to(candidates.position_m)
+
+    def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
+        """What every part of the objective says of the candidates, without weights."""
+        return dict(zip(self.level_names, self.levels(candidates).unbind(dim=1), strict=True))
+
+    def __add__(self, other: Objective) -> "Sum":
+        return Sum((self, as_objective(other)))
+
+    def __radd__(self, other: Objective) -> "Sum":
+        return Sum((as_objective(other), self))
+
+    def __mul__(self, weight: float | int) -> "Scaled":
+        return Scaled(self, float(weight))
+
+    __rmul__ = __mul__
+
+    def then(self, other: Objective) -> "Then":
+        """First this; of those that are equal in it, the best by the other."""
+        return Then((self, as_objective(other)))
+
+    def where(self, constraint: Objective) -> "Where":
+        """This, among those that are best by the constraint: its levels come first."""
+        return Where(self, as_objective(constraint))
+
+    def for_agent(self, agent_id: str) -> "ForAgent":
+        """This for the track with that id; nothing (zero) for everybody else."""
+        return ForAgent(self, agent_id)
+
+    def __str__(self) -> str:
+        """The objective as `parse_objective` reads it."""
+        given = []
+        for parameter in _parameters(self):
+            value = getattr(self, parameter.name)
+            if parameter.default is MISSING or value != parameter.default:
+                given.append(f"{parameter.name}={_as_text(value)}")
+        return f"{self.name}({', '.join(given)})" if given else self.name
+
+
+def _parameters(objective: BaseObjective) -> tuple[Field[Any], ...]:
+    return fields(objective) if is_dataclass(objective) else ()  # a user's own need not be a dataclass
+
+
+def _as_text(value: Any) -> str:
+    if isinstance(value, tuple):
+        return f"[{', '.join(map(_as_text, value))}]"
+    if isinstance(value, bool):
+        return str(value).lower()
+    return f"{value:g}" if isinstance(value, float) and float(f"{value:g}") == value else str(value)
+
+
+def _check(name: str, parameter: Field[Any], value: Any) -> None:
+    """Refuses words that are not among a parameter's choices, and numbers that are none."""
+    if get_origin(parameter.type) is Literal and value not in get_args(parameter.type):
+        choices = ", ".join(map(repr, get_args(parameter.type)))
+        raise ObjectiveError(f"{parameter.name} of {name} is {value!r}, expected one of {choices}")
+    numbers = [value] if isinstance(value, float) else value if isinstance(value, tuple) else []
+    if any(isinstance(number, float) and not isfinite(number) for number in numbers):
+        raise ObjectiveError(f"{parameter.name} of {name} is {value}, expected finite numbers")
+
+
+def as_objective(objective: object, *, name: str | None = None) -> BaseObjective:
+    """An objective as it is; a plain function from candidates to costs [K] as an objective of its name."""
+    if isinstance(objective, BaseObjective):
+        return objective
+    if not callable(objective):
+        raise ObjectiveError(f"got {objective!r}, expected an objective or a function from candidates to costs")
+    return FromFunction(objective, name or str(getattr(objective, "__name__", type(objective).__name__)))
+
+
+@dataclass(frozen=True)
+class FromFunction(BaseObjective):
+    """A plain function as an objective of one level."""
+
+    function: Objective
+    function_name: str
+
+    @property
+    def name(self) -> str:
+        return self.function_name
+
+    def __call__(self, candidates: Candidates) -> Any:
+        return self.function(candidates)  # `levels` checks it
+
+    def __str__(self) -> str:
+        return self.function_name
+
+
+class _Combined(BaseObjective):
+    """An objective that is made of others."""
+
+    def __post_init__(self) -> None:
+        """Its parts have been checked."""
+
+    @property
+    @abstractmethod
+    def parts(self) -> tuple[BaseObjective, ...]: ...
+
+    @property
+    def name(self) -> str:
+        return str(self)
+
+    @property
+    def differentiable(self) -> bool:  # type: ignore[override]  # of a class in the leaves, of an instance here
+        return all(part.differentiable for part in self.parts)
+
+    def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
+        explained: dict[str, Tensor] = {}
+        for part in self.parts:
+            for name, costs in part.explain(candidates).items():
+                number = 1 + sum(known == name or known.startswith(f"{name} (") for known in explained)
+                explained[name if number == 1 else f"{name} ({number})"] = costs
+        return explained
+
+
+@dataclass(frozen=True)
+class Sum(_Combined):
+    """The sum of objectives of one level each."""
+
+    terms: tuple[BaseObjective, ...]
+
+    def __post_init__(self) -> None:
+        for term in self.terms:
+            if len(term.level_names) != 1:
+                names = ", ".join(term.level_names)
+                raise ObjectiveError(
+                    f"cannot add {term.name}, which has the levels {names}: expected one; use 'then' instead of '+'"
+                )
+
+    @property
+    def parts(self) -> tuple[BaseObjective, ...]:
+        return self.terms
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return (" + ".join(term.level_names[0] for term in self.terms),)
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        return torch.stack([term.levels(candidates)[:, 0] for term in self.terms]).sum(dim=0)
+
+    def __str__(self) -> str:
+        return " + ".join(_bracketed(term, Then, Where) for term in self.terms)
+
+
+@dataclass(frozen=True)
+class Scaled(_Combined):
+    """An objective times a weight, in all levels."""
+
+    part: BaseObjective
+    weight: float
+
+    def __post_init__(self) -> None:
+        if not (isfinite(self.weight) and self.weight >= 0):
+            raise ObjectiveError(f"the weight of {self.part.name} is {self.weight}, expected a number of at least 0")
+
+    @property
+    def parts(self) -> tuple[BaseObjective, ...]:
+        return (self.part,)
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return tuple(f"{_as_text(self.weight)} * {name}" for name in self.part.level_names)
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
+        return self.weight * self.part.levels(candidates)
+
+    def __str__(self) -> str:
+        return f"{_as_text(self.weight)} * {_bracketed(self.part, Sum, Then, Where)}"
+
+
+@dataclass(frozen=True)
+class Then(_Combined):
+    """Objectives in order: the levels of the first, then those of the next."""
+
+    order: tuple[BaseObjective, ...]
+
+    @property
+    def parts(self) -> tuple[BaseObjective, ...]:
+        return self.order
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return tuple(name for part in self.order for name in part.level_names)
+
+    @property
+    def differentiable(self) -> bool:  # type: ignore[override]
+        return False  # several levels have no gradient
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
+        return torch.cat([part.levels(candidates) for part in self.order], dim=1)
+
+    def __str__(self) -> str:
+        return " then ".join(_bracketed(part, Where) for part in self.order)
+
+
+@dataclass(frozen=True)
+class Where(_Combined):
+    """An objective under a constraint, whose levels come first."""
+
+    objective: BaseObjective
+    constraint: BaseObjective
+
+    @property
+    def parts(self) -> tuple[BaseObjective, ...]:
+        return (self.constraint, self.objective)
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return (*self.constraint.level_names, *self.objective.level_names)
+
+    @property
+    def differentiable(self) -> bool:  # type: ignore[override]
+        return False
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
+        return torch.cat([part.levels(candidates) for part in self.parts], dim=1)
+
+    def __str__(self) -> str:
+        return f"{self.objective} where {_bracketed(self.constraint, Where)}"
+
+
+@dataclass(frozen=True)
+class ForAgent(_Combined):
+    """An objective that only one agent has: for planning several road users at once."""
+
+    part: BaseObjective
+    agent_id: str
+
+    @property
+    def parts(self) -> tuple[BaseObjective, ...]:
+        return (self.part,)
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return self.part.level_names
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
+        if candidates.setting.agent_id == self.agent_id:
+            return self.part.levels(candidates)
+        return torch.zeros(len(candidates), len(self.level_names)).to(candidates.position_m)
+
+    def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
+        return self.part.explain(candidates) if candidates.setting.agent_id == self.agent_id else {}
+
+    def __str__(self) -> str:
+        return str(self.part)
+
+
+def _bracketed(part: BaseObjective, *looser: type[BaseObjective]) -> str:
+    """The part as text, in brackets if it binds less than what stands around it."""
+    return f"({part})" if isinstance(part, looser) else str(part)

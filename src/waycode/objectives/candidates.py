@@ -1,0 +1,171 @@
+"""What an objective is called with: decoded trajectories of one agent, and how they move."""
+
+from dataclasses import dataclass
+from functools import cached_property
+
+import torch
+from jaxtyping import Bool, Float, Int
+from torch import Tensor
+
+from waycode.objectives.setting import Setting
+
+# A shorter step has no heading of its own. Recorded positions are rounded to 1 mm: on steps of 1 cm that alone makes
+# curvatures of 5 / m, on steps of 10 cm (1 m/s at 10 Hz) of 0.2 / m at most.
+STANDING_STEP_M = 0.1
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Candidates:
+    """K trajectories of one agent over the T steps after the current one, in the scene frame.
+
+    Everything below is made of torch and has gradients to `position_m` and `std_m`.
+    """
+
+    position_m: Float[Tensor, "K T 2"]
+    std_m: Float[Tensor, "K T 2"]  # along and across the agent's heading at the current step
+    num_tokens: int  # how many tokens the trajectories were decoded from
+    dt_s: float
+    setting: Setting
+
+    def __post_init__(self) -> None:
+        shape = self.position_m.shape
+        if len(shape) != 3 or shape[1] < 1 or shape[2] != 2 or self.std_m.shape != shape:
+            raise ValueError(
+                f"position_m has the shape {list(shape)} and std_m {list(self.std_m.shape)}, expected [K, T, 2] of both"
+            )
+
+    def __len__(self) -> int:
+        return len(self.position_m)
+
+    def select(self, index: Int[Tensor, " k"] | slice) -> "Candidates":
+        """Some of the candidates."""
+        return Candidates(
+            position_m=self.position_m[index],
+            std_m=self.std_m[index],
+            num_tokens=self.num_tokens,
+            dt_s=self.dt_s,
+            setting=self.setting,
+        )
+
+    @property
+    def num_steps(self) -> int:
+        return self.position_m.shape[1]
+
+    @cached_property
+    def time_s(self) -> Float[Tensor, " T"]:
+        """Seconds after the current step."""
+        return self.dt_s * torch.arange(1, self.num_steps + 1).to(self.position_m)
+
+    @property
+    def start_m(self) -> Float[Tensor, "2"]:
+        return self.setting.start_m.to(self.position_m)
+
+    @property
+    def start_heading_rad(self) -> float:
+        return self.setting.start_heading_rad
+
+    @property
+    def start_speed_mps(self) -> float:
+        return self.setting.start_speed_mps
+
+    @cached_property
+    def path_m(self) -> Float[Tensor, "K T_plus_1 2"]:
+        """The trajectories with the current position in front."""
+        return torch.cat([self.start_m.expand(len(self), 1, 2), self.position_m], dim=1)
+
+    @cached_property
+    def step_m(self) -> Float[Tensor, "K T 2"]:
+        """From each position to the next, the current one first."""
+        return self.path_m.diff(dim=1)
+
+    @cached_property
+    def step_length_m(self) -> Float[Tensor, "K T"]:
+        return torch.linalg.vector_norm(self.step_m, dim=-1)
+
+    @cached_property
+    def travelled_m(self) -> Float[Tensor, "K T"]:
+        """Length of the path up to each step."""
+        return self.step_length_m.cumsum(dim=1)
+
+    @property
+    def velocity_mps(self) -> Float[Tensor, "K T 2"]:
+        return self.step_m / self.dt_s
+
+    @property
+    def speed_mps(self) -> Float[Tensor, "K T"]:
+        """Mean speed over the step that ends at each time."""
+        return self.step_length_m / self.dt_s
+
+    @cached_property
+    def moving(self) -> Bool[Tensor, "K T"]:
+        """Whether a step is long enough to have a heading."""
+        return self.step_length_m.detach() >= STANDING_STEP_M
+
+    @cached_property
+    def heading_rad(self) -> Float[Tensor, "K T"]:
+        """Direction of each step; held while standing, that of the current step before the first motion."""
+        held = self._last_moving
+        angle = self._step_angle_rad.gather(1, held.clamp(min=0))
+        return torch.where(held >= 0, angle, self.start_heading_rad)
+
+    @cached_property
+    def heading_change_rad(self) -> Float[Tensor, "K T_minus_1"]:
+        """From the last step with a heading to the next, in [-pi, pi]; 0 where the agent stands or first moves."""
+        turns = self.moving[:, 1:] & (self._last_moving[:, :-1] >= 0)
+        angle = self.heading_rad
+        change = angle[:, 1:] - angle[:, :-1]
+        change = change - 2 * torch.pi * (change.detach() / (2 * torch.pi)).round()
+        return torch.where(turns, change, 0.0)
+
+    @cached_property
+    def curvature_1pm(self) -> Float[Tensor, "K T_minus_1"]:
+        """Change of heading per length, left positive; the length is that between the middles of the two steps."""
+        middle = self.travelled_m - self.step_length_m / 2
+        length = middle[:, 1:] - middle.gather(1, self._last_moving.clamp(min=0))[:, :-1]
+        turns = self.heading_change_rad.detach() != 0
+        return torch.where(turns, self.heading_change_rad / torch.where(turns, length, 1.0), 0.0)
+
+    @cached_property
+    def acceleration_mps2(self) -> Float[Tensor, "K T_minus_1 2"]:
+        """Change of velocity from step to step."""
+        return self.velocity_mps.diff(dim=1) / self.dt_s
+
+    @cached_property
+    def longitudinal_acceleration_mps2(self) -> Float[Tensor, "K T_minus_1"]:
+        """Change of speed from step to step."""
+        return self.speed_mps.diff(dim=1) / self.dt_s
+
+    @cached_property
+    def yaw_rate_radps(self) -> Float[Tensor, "K T_minus_1"]:
+        return self.heading_change_rad / self.dt_s
+
+    @cached_property
+    def lateral_acceleration_mps2(self) -> Float[Tensor, "K T_minus_1"]:
+        """Yaw rate times mean speed, left positive."""
+        return self.yaw_rate_radps * (self.speed_mps[:, 1:] + self.speed_mps[:, :-1]) / 2
+
+    @property
+    def longitudinal_jerk_mps3(self) -> Float[Tensor, "K T_minus_2"]:
+        return self.longitudinal_acceleration_mps2.diff(dim=1) / self.dt_s
+
+    @property
+    def jerk_mps3(self) -> Float[Tensor, "K T_minus_2 2"]:
+        return self.acceleration_mps2.diff(dim=1) / self.dt_s
+
+    @property
+    def final_std_m(self) -> Float[Tensor, " K"]:
+        """Magnitude of the standard deviation at the last step (the paper's sigma_xy)."""
+        return torch.linalg.vector_norm(self.std_m[:, -1], dim=-1)
+
+    @cached_property
+    def _last_moving(self) -> Int[Tensor, "K T"]:
+        """Index of the last step with a heading up to each step; -1 before the first."""
+        index = torch.arange(self.num_steps, device=self.position_m.device)
+        return torch.where(self.moving, index, -1).cummax(dim=1).values
+
+    @cached_property
+    def _step_angle_rad(self) -> Float[Tensor, "K T"]:
+        """Direction of each step; 0, without a gradient, where it is too short to have one."""
+        ahead = torch.tensor([1.0, 0.0]).to(self.position_m)
+        step = torch.where(self.moving[..., None], self.step_m, ahead)  # atan2 has no gradient at the origin
+        return torch.atan2(step[..., 1], step[..., 0])

@@ -1,0 +1,87 @@
+"""Comfort: the six bounds of `scene.kinematics`, measured on the path as the metric measures them."""
+
+from dataclasses import dataclass
+from functools import cache
+from typing import ClassVar
+
+import numpy as np
+import torch
+from jaxtyping import Float
+from scipy.signal import savgol_filter
+from torch import Tensor
+
+from waycode.objectives.base import BaseObjective
+from waycode.objectives.candidates import Candidates
+from waycode.objectives.errors import ObjectiveError
+from waycode.scene.kinematics import (
+    ACCELERATION_WINDOW,
+    COMFORT_BOUNDS,
+    JERK_WINDOW,
+    MIN_STEPS,
+    YAW_ACCELERATION_WINDOW,
+    YAW_RATE_WINDOW,
+)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Comfort(BaseObjective):
+    """Drive smoothly: how far accelerations, jerks and turn rates exceed their bounds, relative to them, over time."""
+
+    differentiable: ClassVar[bool] = True
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        return torch.stack(list(self._excess(candidates).values())).sum(dim=0)
+
+    def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
+        excess = self._excess(candidates)
+        return super().explain(candidates) | {f"{self.name}.{name}": value for name, value in excess.items()}
+
+    def _excess(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
+        """Mean over time of what lies beyond each bound, in parts of the bound."""
+        excess = {}
+        for name, values in motion_of(candidates).items():
+            least, greatest = COMFORT_BOUNDS[name]
+            beyond = (values / greatest - 1).clamp(min=0) + (values / least - 1).clamp(min=0)
+            excess[name] = beyond.mean(dim=1)
+        return excess
+
+
+def motion_of(candidates: Candidates) -> dict[str, Float[Tensor, "K T"]]:
+    """The quantities of `COMFORT_BOUNDS`, as `scene.kinematics.motion` measures them, with gradients.
+
+    Bare differences of positions would make much of little: a millimetre is 1 m/s3 of jerk at 10 Hz.
+    """
+    if candidates.num_steps < MIN_STEPS:
+        raise ObjectiveError(f"comfort of {candidates.num_steps} steps cannot be told, expected at least {MIN_STEPS}")
+    heading = _unwrapped(candidates.heading_rad)
+    acceleration = _derivative(candidates.velocity_mps, ACCELERATION_WINDOW, candidates)
+    cos, sin = heading.cos(), heading.sin()
+    longitudinal = acceleration[..., 0] * cos + acceleration[..., 1] * sin
+    magnitude = torch.linalg.vector_norm(acceleration, dim=-1)
+    return {
+        "longitudinal_acceleration_mps2": longitudinal,
+        "lateral_acceleration_mps2": acceleration[..., 1] * cos - acceleration[..., 0] * sin,
+        "jerk_mps3": _derivative(magnitude, JERK_WINDOW, candidates),
+        "longitudinal_jerk_mps3": _derivative(longitudinal, JERK_WINDOW, candidates),
+        "yaw_rate_radps": _derivative(heading, YAW_RATE_WINDOW, candidates),
+        "yaw_acceleration_radps2": _derivative(heading, YAW_ACCELERATION_WINDOW, candidates, order=2),
+    }
+
+
+def _unwrapped(heading_rad: Float[Tensor, "K T"]) -> Float[Tensor, "K T"]:
+    """The same headings without jumps of a full turn."""
+    turns = (heading_rad.detach().diff(dim=1) / (2 * torch.pi)).round().cumsum(dim=1)
+    return heading_rad - 2 * torch.pi * torch.nn.functional.pad(turns, (1, 0))
+
+
+def _derivative(values: Tensor, window: int, candidates: Candidates, *, order: int = 1) -> Tensor:
+    """Derivative over the time axis (axis 1)."""
+    matrix = torch.tensor(_fit(candidates.num_steps, window, candidates.dt_s, order)).to(values)
+    return torch.einsum("ts,ks...->kt...", matrix, values)
+
+
+@cache
+def _fit(num_steps: int, window: int, dt_s: float, order: int) -> Float[np.ndarray, "T T"]:
+    """The Savitzky-Golay fit, which is linear, as a matrix: its columns are what it makes of unit vectors."""
+    matrix: np.ndarray = savgol_filter(np.eye(num_steps), window, 2, deriv=order, delta=dt_s, axis=0)
+    return matrix

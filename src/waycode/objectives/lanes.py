@@ -1,0 +1,45 @@
+"""Changing lanes: the paper's lexicographic lane-change objective (section 4)."""
+
+from dataclasses import KW_ONLY, dataclass
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from waycode.objectives.base import BaseObjective
+from waycode.objectives.candidates import Candidates
+from waycode.objectives.lane_tracking import lane_changes
+
+
+@dataclass(frozen=True)
+class LaneChange(BaseObjective):
+    """Change `count` lanes (positive: to the left, negative: to the right, 0: none), then keep to the lane's centre.
+
+    First level: lane changes that are missing plus those that are too many, changes to the other side among them.
+    Second level: mean distance from the centre of the nearest lane. Not differentiable.
+    """
+
+    count: int = 1
+    _: KW_ONLY
+    either_side: bool = False  # as in the paper, the side does not matter: `count` of them in all
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return (f"{self.name}.wrong_changes", f"{self.name}.offset_m")
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, "K 2"]:
+        changes = lane_changes(candidates)
+        wanted, other = changes.to_left, changes.to_right
+        if self.either_side:
+            wanted, other = wanted + other, torch.zeros_like(other)
+        elif self.count < 0:
+            wanted, other = other, wanted
+        wrong = (wanted - abs(self.count)).abs() + other
+        return torch.stack([wrong.to(changes.mean_offset_m), changes.mean_offset_m], dim=1)
+
+    def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
+        changes = lane_changes(candidates)
+        return super().explain(candidates) | {
+            f"{self.name}.to_left": changes.to_left.to(changes.mean_offset_m),
+            f"{self.name}.to_right": changes.to_right.to(changes.mean_offset_m),
+        }

@@ -1,0 +1,222 @@
+"""Objectives as text: `lane-change(+1) then comfort`, `2 * goal-point(10, 3) + comfort where road-edge`.
+
+    expression = ordered { "where" ordered }        the constraint's levels come first; binds least
+    ordered    = sum { "then" sum }                 lexicographic
+    sum        = product { "+" product }
+    product    = [ number "*" ] atom
+    atom       = name [ "(" [ argument { "," argument } ] ")" ]  |  "(" expression ")"
+    argument   = [ parameter "=" ] value            a value is a number, a word, or [number, number, ...]
+
+Line breaks are spaces, and `#` starts a comment.
+"""
+
+import operator
+import re
+from collections.abc import Callable
+from dataclasses import dataclass
+from difflib import get_close_matches
+from typing import Any, NoReturn
+
+from waycode.objectives.base import BaseObjective
+from waycode.objectives.errors import ObjectiveError
+from waycode.objectives.registry import KINDS, OBJECTIVES, ONLY_IN_PYTHON, Parameter, parameters_of
+
+TOKEN = re.compile(
+    r"(?P<space>\s+|\#[^\n]*)"
+    r"|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
+    r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)"
+    r"|(?P<sign>[()\[\],=+*])"
+)
+KEYWORDS = ("then", "where")
+
+
+@dataclass(frozen=True)
+class _Token:
+    kind: str  # "number", "word", "sign" or "end"
+    text: str
+    place: int  # of its first character in the text
+
+
+def parse_objective(text: str) -> BaseObjective:
+    """The objective that a text describes; raises `ObjectiveError` with the place of what is wrong."""
+    try:
+        return _Parser(text).whole()
+    except RecursionError as error:
+        raise ObjectiveError("the objective has too many brackets within brackets, expected fewer") from error
+
+
+def _tokens(text: str) -> list[_Token]:
+    tokens: list[_Token] = []
+    place = 0
+    while place < len(text):
+        match = TOKEN.match(text, place)
+        if match is None:
+            raise ObjectiveError(f"{_where(text, place)}: got {text[place]!r}, expected a name, a number or a bracket")
+        kind, end = str(match.lastgroup), match.end()
+        # Behind a term a plus adds: "comfort +2 * road-edge"; elsewhere it belongs to the number: "lane-change(+1)".
+        if kind == "number" and match.group()[0] == "+" and tokens and _ends_a_term(tokens[-1]):
+            kind, end = "sign", place + 1
+        if kind != "space":
+            tokens.append(_Token(kind, text[place:end], place))
+        place = end
+    return [*tokens, _Token("end", "the end", len(text))]
+
+
+def _ends_a_term(token: _Token) -> bool:
+    return (token.kind == "word" and token.text not in KEYWORDS) or token.text == ")"
+
+
+def _where(text: str, place: int) -> str:
+    line, column = text.count("\n", 0, place) + 1, place - (text.rfind("\n", 0, place) + 1) + 1
+    return f"objective, line {line}, character {column}" if "\n" in text else f"objective, character {column}"
+
+
+class _Parser:
+    """Recursive descent: one method per line of the grammar."""
+
+    def __init__(self, text: str):
+        self.text, self.tokens, self.next = text, _tokens(text), 0
+
+    def whole(self) -> BaseObjective:
+        result = self.expression()
+        if self.token.kind != "end":
+            self.expected("'+', 'then', 'where' or the end")
+        return result
+
+    def expression(self) -> BaseObjective:
+        result = self.ordered()
+        while self.accept("where"):
+            result = result.where(self.ordered())
+        return result
+
+    def ordered(self) -> BaseObjective:
+        result = self.sum()
+        while self.accept("then"):
+            result = result.then(self.sum())
+        return result
+
+    def sum(self) -> BaseObjective:
+        result = self.product()
+        while self.token.text == "+":
+            place = self.take().place
+            result = self.made(place, operator.add, result, self.product())
+        return result
+
+    def product(self) -> BaseObjective:
+        if self.token.kind != "number":
+            return self.atom()
+        weight = self.take()
+        self.expect("*")
+        return self.made(weight.place, operator.mul, self.atom(), float(weight.text))
+
+    def atom(self) -> BaseObjective:
+        if self.accept("("):
+            result = self.expression()
+            self.expect(")")
+            return result
+        token = self.token
+        if token.kind != "word" or token.text in KEYWORDS:
+            self.expected("the name of an objective, a weight or '('")
+        if token.text not in OBJECTIVES:
+            self.fail(token.place, f"no objective is called {token.text!r}{_similar(token.text, list(OBJECTIVES))}")
+        self.take()
+        arguments = self.arguments(token.text) if self.accept("(") else {}
+        missing = [
+            one.name for one in parameters_of(OBJECTIVES[token.text]) if one.required and one.name not in arguments
+        ]
+        if missing:
+            self.fail(token.place, f"{token.text} lacks {' and '.join(missing)}")
+        return self.made(token.place, OBJECTIVES[token.text], **arguments)
+
+    def arguments(self, name: str) -> dict[str, Any]:
+        """What stands between the brackets, by parameter."""
+        given: dict[str, Any] = {}
+        by_place = [parameter for parameter in parameters_of(OBJECTIVES[name]) if parameter.positional]
+        while not self.accept(")"):
+            if given and not self.accept(","):
+                self.expected("',' or ')'")
+            place = self.token.place
+            if self.tokens[self.next + 1].text == "=":
+                parameter = self.named_parameter(name)
+                by_place = []  # as in Python, what is given by name comes last
+            elif by_place:
+                parameter = by_place.pop(0)
+            else:
+                self.expected(f"')', or an argument of {name} with its name: {_names(name)}" if _names(name) else "')'")
+            if parameter.name in given:
+                self.fail(place, f"{parameter.name} of {name} is given twice")
+            given[parameter.name] = self.value(name, parameter)
+        return given
+
+    def named_parameter(self, name: str) -> Parameter:
+        token = self.take()
+        self.expect("=")
+        known = {parameter.name: parameter for parameter in parameters_of(OBJECTIVES[name])}
+        if token.text not in known:
+            self.fail(token.place, f"{name} has no {token.text!r}, expected {_names(name) or 'no arguments'}")
+        return known[token.text]
+
+    def value(self, name: str, parameter: Parameter) -> Any:
+        token = self.take()
+        if parameter.choices and token.text in parameter.choices:
+            return token.text
+        if parameter.kind == KINDS[bool] and token.text in ("true", "false"):
+            return token.text == "true"
+        if parameter.kind == KINDS[float] and token.kind == "number":
+            return float(token.text)
+        if parameter.kind == KINDS[int] and token.kind == "number" and float(token.text).is_integer():
+            return int(float(token.text))
+        if parameter.kind == KINDS[tuple[float, ...]] and token.text == "[":
+            return self.numbers()
+        return self.fail(token.place, f"{parameter.name} of {name} is {token.text!r}, expected: {parameter.kind}")
+
+    def numbers(self) -> tuple[float, ...]:
+        values: list[float] = []
+        while not self.accept("]"):
+            if values and not self.accept(","):
+                self.expected("',' or ']'")
+            if self.token.kind != "number":
+                self.expected("a number")
+            values.append(float(self.take().text))
+        return tuple(values)
+
+    @property
+    def token(self) -> _Token:
+        return self.tokens[self.next]
+
+    def take(self) -> _Token:
+        token = self.token
+        self.next = min(self.next + 1, len(self.tokens) - 1)
+        return token
+
+    def accept(self, text: str) -> bool:
+        return self.token.kind != "end" and self.token.text == text and bool(self.take())
+
+    def expect(self, text: str) -> None:
+        if not self.accept(text):
+            self.expected(repr(text))
+
+    def expected(self, what: str) -> NoReturn:
+        got = self.token.text if self.token.kind == "end" else repr(self.token.text)
+        self.fail(self.token.place, f"got {got}, expected {what}")
+
+    def fail(self, place: int, message: str) -> NoReturn:
+        raise ObjectiveError(f"{_where(self.text, place)}: {message}")
+
+    def made(self, place: int, make: Callable[..., BaseObjective], *parts: Any, **arguments: Any) -> BaseObjective:
+        """Makes an objective; what it does not like gets a place in the text."""
+        try:
+            return make(*parts, **arguments)
+        except ObjectiveError as error:
+            self.fail(place, str(error))
+
+
+def _similar(name: str, known: list[str]) -> str:
+    close = get_close_matches(name, known, n=3)
+    return f": did you mean {' or '.join(close)}?" if close else f", available are {', '.join(known)}"
+
+
+def _names(name: str) -> str:
+    return ", ".join(
+        parameter.name for parameter in parameters_of(OBJECTIVES[name]) if parameter.kind != ONLY_IN_PYTHON
+    )

@@ -1,0 +1,96 @@
+"""How fast to drive: slowing down (the paper's "Speed reduction"), a profile over time, stopping."""
+
+from dataclasses import KW_ONLY, dataclass
+from itertools import pairwise
+from typing import ClassVar
+
+import torch
+from jaxtyping import Float
+from torch import Tensor
+
+from waycode.objectives.base import BaseObjective
+from waycode.objectives.candidates import Candidates
+from waycode.objectives.errors import ObjectiveError
+from waycode.objectives.points import Frame, point_in_scene, steps_between
+
+STANDING_TIME_S = 1.0  # what is asked to stop is to stand this long at the end
+SPEED_WEIGHT_S = 1.0  # 1 m/s too fast counts as much as 1 m off
+
+
+@dataclass(frozen=True)
+class SlowDown(BaseObjective):
+    """Drive no faster than `max_speed_mps` from a time on: the greatest excess of speed."""
+
+    max_speed_mps: float = 5.0
+    _: KW_ONLY
+    from_s: float = 5.0  # the last 3 s of 8, as the paper's last 3 s of 9
+    until_s: float | None = None
+
+    differentiable: ClassVar[bool] = True
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        steps = steps_between(self.from_s, self.until_s, candidates=candidates, of=self.name)
+        return (candidates.speed_mps[:, steps] - self.max_speed_mps).clamp(min=0).amax(dim=1)
+
+
+@dataclass(frozen=True)
+class SpeedProfile(BaseObjective):
+    """Drive at given speeds at given times, in between in proportion: the mean difference of speed."""
+
+    times_s: tuple[float, ...]
+    speeds_mps: tuple[float, ...]
+
+    differentiable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.times_s or len(self.times_s) != len(self.speeds_mps):
+            raise ObjectiveError(
+                f"speed-profile has {len(self.times_s)} times and {len(self.speeds_mps)} speeds, "
+                "expected as many of both, and at least one"
+            )
+        if any(after <= before for before, after in pairwise(self.times_s)):
+            raise ObjectiveError(f"the times of speed-profile are {list(self.times_s)}, expected increasing ones")
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        wanted = torch.zeros_like(candidates.time_s) + self.speeds_mps[0]
+        knots = list(zip(self.times_s, self.speeds_mps, strict=True))
+        for (before_s, slow), (after_s, fast) in pairwise(knots):
+            share = ((candidates.time_s - before_s) / (after_s - before_s)).clamp(0, 1)
+            wanted = wanted + share * (fast - slow)
+        return (candidates.speed_mps - wanted).abs().mean(dim=1)
+
+
+@dataclass(frozen=True)
+class StopAt(BaseObjective):
+    """Stand at a point, or after a distance, by a time (1 s before the end): metres off plus m/s of speed."""
+
+    x_m: float | None = None
+    y_m: float | None = None
+    _: KW_ONLY
+    distance_m: float | None = None  # to drive until the stop
+    by_s: float | None = None
+    frame: Frame = "scene"
+
+    differentiable: ClassVar[bool] = True
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        given = tuple(value is not None for value in (self.x_m, self.y_m, self.distance_m))
+        if given not in ((True, True, False), (False, False, True)):
+            raise ObjectiveError(
+                f"stop-at got x_m={self.x_m}, y_m={self.y_m}, distance_m={self.distance_m}: "
+                "expected a point (x_m and y_m) or a distance_m"
+            )
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        by_s = candidates.num_steps * candidates.dt_s - STANDING_TIME_S if self.by_s is None else self.by_s
+        steps = steps_between(by_s, None, candidates=candidates, of=self.name)
+        off = self._off_m(candidates)[:, steps] + SPEED_WEIGHT_S * candidates.speed_mps[:, steps]
+        return off.mean(dim=1)
+
+    def _off_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
+        if self.distance_m is not None:
+            return (candidates.travelled_m - self.distance_m).abs()
+        point = point_in_scene(self.x_m or 0.0, self.y_m or 0.0, frame=self.frame, candidates=candidates)
+        return torch.linalg.vector_norm(candidates.position_m - point, dim=-1)

@@ -1,0 +1,88 @@
+"""A trajectory as a few tokens: the code that search looks for, and that can be carried from one scene to another."""
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from numbers import Integral
+
+import numpy as np
+import torch
+from jaxtyping import Float, Float64
+from torch import Tensor
+
+from waycode.model.config import ModelConfig
+from waycode.planner.errors import PlannerError
+from waycode.search import Codebook
+
+
+@dataclass(frozen=True, kw_only=True)
+class TokenCode:
+    """An encoded trajectory: latents in [-1, 1] and, if they were rounded to levels, their ids."""
+
+    latents: Float64[np.ndarray, "n D"]
+    ids: tuple[int, ...] | None
+    levels: int | None
+
+    def first(self, count: int | None) -> "TokenCode":
+        """The first tokens only, which say the same more coarsely (paper, section 3.2); None: all of them."""
+        available = len(self.latents)
+        if count is not None and not 1 <= count <= available:
+            raise PlannerError(f"asked for {count} tokens, expected 1 to {available}")
+        return TokenCode(latents=self.latents[:count], ids=self.ids and self.ids[:count], levels=self.levels)
+
+
+Tokens = TokenCode | Sequence[int] | np.ndarray | Tensor
+
+
+def code_of(tokens: Tokens, *, levels: int, config: ModelConfig) -> TokenCode:
+    """Ids [n] or latents [n, D] as a code, checked against what the model knows."""
+    if isinstance(tokens, TokenCode):
+        _check_latents(tokens.latents, config)
+        return tokens
+    values = np.asarray(tokens.detach().cpu() if isinstance(tokens, Tensor) else tokens)
+    if values.ndim == 2:
+        _check_latents(values, config)
+        return TokenCode(latents=values.astype(np.float64), ids=None, levels=None)
+    if values.ndim != 1 or not all(isinstance(one, Integral) for one in values.tolist()):
+        raise PlannerError(
+            f"the tokens have shape {list(values.shape)} and type {values.dtype}, "
+            f"expected ids [n] (whole numbers) or latents [n, {config.token_dim}]"
+        )
+    return TokenCode(latents=_codes(values, levels=levels, config=config), ids=tuple(values.tolist()), levels=levels)
+
+
+def rounded(latents: Float[Tensor, "n D"], levels: int | None) -> TokenCode:
+    """The nearest codes of `levels` levels; with None, the latents as they are."""
+    if levels is None:
+        return TokenCode(latents=as_float64(latents), ids=None, levels=None)
+    codebook = Codebook(levels, latents.shape[1])
+    ids = codebook.ids(latents)
+    return TokenCode(latents=as_float64(codebook.codes(ids)), ids=tuple(ids.tolist()), levels=levels)
+
+
+def as_float64(values: Tensor) -> np.ndarray:
+    return values.detach().cpu().double().numpy()
+
+
+def _codes(ids: np.ndarray, *, levels: int, config: ModelConfig) -> np.ndarray:
+    codebook = Codebook(levels, config.token_dim)
+    _check_length(len(ids), config)
+    wrong = [one for one in ids.tolist() if not 0 <= one < len(codebook)]
+    if wrong:
+        raise PlannerError(
+            f"token ids {wrong} are out of range: {levels} levels in {config.token_dim} dimensions "
+            f"have the ids 0 to {len(codebook) - 1}"
+        )
+    return as_float64(codebook.codes(torch.from_numpy(ids.astype(np.int64))))
+
+
+def _check_latents(latents: np.ndarray, config: ModelConfig) -> None:
+    if latents.shape[1] != config.token_dim:
+        raise PlannerError(f"the latents have shape {list(latents.shape)}, expected [n, {config.token_dim}]")
+    _check_length(len(latents), config)
+    if not (np.isfinite(latents).all() and np.abs(latents).max() <= 1):
+        raise PlannerError(f"the latents go up to {np.abs(latents).max():g}, expected numbers in [-1, 1]")
+
+
+def _check_length(count: int, config: ModelConfig) -> None:
+    if not 1 <= count <= config.num_tokens:
+        raise PlannerError(f"got {count} tokens, expected 1 to {config.num_tokens}: the model has no more")

@@ -1,0 +1,187 @@
+"""An index of manoeuvres: the codes of what road users did in many scenes, to find the same manoeuvre elsewhere.
+
+Codes describe behaviour and not places (paper, section 5.2): the same code is the same manoeuvre in another scene.
+"""
+
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import islice
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import torch
+from jaxtyping import Float, Float32, Int
+
+from waycode.features import collate, extract
+from waycode.planner.agents import recorded_agents
+from waycode.planner.errors import PlannerError
+from waycode.planner.planner import Planner
+from waycode.scene import Scene
+from waycode.scene.files import replace_file
+from waycode.scene.manoeuvre import classify
+
+SCENES_PER_BATCH = 16
+INDEX_VERSION = 1
+_METADATA = b"waycode-index"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Entry:
+    """A recorded manoeuvre: whose, where, and its code."""
+
+    scene_index: int  # place of the scene in the dataset
+    scene_id: str
+    agent_id: str
+    manoeuvre: str
+    tokens: tuple[int, ...]
+    distance: float | None = None  # of its latents to those that were asked for
+
+
+@dataclass(frozen=True, kw_only=True)
+class ManoeuvreIndex:
+    """The codes of R recorded trajectories of N tokens."""
+
+    levels: int
+    scene_index: Int[np.ndarray, " R"]
+    scene_ids: tuple[str, ...]
+    agent_ids: tuple[str, ...]
+    manoeuvres: tuple[str, ...]
+    tokens: Int[np.ndarray, "R N"]
+    latents: Float32[np.ndarray, "R N D"]  # not rounded
+
+    def __len__(self) -> int:
+        return len(self.scene_ids)
+
+    def row_of(self, scene_id: str, agent_id: str) -> int:
+        """The place of a road user's manoeuvre in the index."""
+        rows = [row for row, name in enumerate(self.scene_ids) if name == scene_id]
+        if not rows:
+            raise PlannerError(f"the index has no scene {scene_id!r}; it has {len(set(self.scene_ids))} others")
+        for row in rows:
+            if self.agent_ids[row] == agent_id:
+                return row
+        available = ", ".join(self.agent_ids[row] for row in rows)
+        raise PlannerError(f"the index has no road user {agent_id!r} of scene {scene_id!r}; available: {available}")
+
+    def find(self, *, prefix: Sequence[int]) -> list[Entry]:
+        """All manoeuvres whose code begins with these tokens, in the order of the scenes."""
+        longest = self.tokens.shape[1]
+        if not 1 <= len(prefix) <= longest:
+            raise PlannerError(f"the prefix has {len(prefix)} tokens, expected 1 to {longest}")
+        count = self.levels ** self.latents.shape[2]
+        if not all(0 <= token < count for token in prefix):
+            raise PlannerError(f"the prefix {list(prefix)} has tokens out of range: expected 0 to {count - 1}")
+        same = (self.tokens[:, : len(prefix)] == np.asarray(prefix)).all(axis=1)
+        return [self.entry(int(row)) for row in np.flatnonzero(same)]
+
+    def nearest(self, latents: Float[np.ndarray, "n D"], count: int) -> list[Entry]:
+        """The manoeuvres with the nearest latents, compared in the first n tokens; the nearest first."""
+        _, longest, dim = self.latents.shape
+        if latents.shape[1] != dim or not 1 <= len(latents) <= longest:
+            raise PlannerError(f"the latents have shape {list(latents.shape)}, expected [1 to {longest}, {dim}]")
+        if count < 1:
+            raise PlannerError(f"asked for {count} manoeuvres, expected at least 1")
+        distance = np.linalg.norm(self.latents[:, : len(latents)] - latents, axis=(1, 2))
+        rows = np.argsort(distance, kind="stable")[:count]
+        return [self.entry(int(row), distance=float(distance[row])) for row in rows]
+
+    def entry(self, row: int, *, distance: float | None = None) -> Entry:
+        return Entry(
+            scene_index=int(self.scene_index[row]),
+            scene_id=self.scene_ids[row],
+            agent_id=self.agent_ids[row],
+            manoeuvre=self.manoeuvres[row],
+            tokens=tuple(self.tokens[row].tolist()),
+            distance=distance,
+        )
+
+    def save(self, path: str | Path) -> None:
+        """Writes the index as one Parquet file, a row per manoeuvre."""
+        table = pa.table(
+            {
+                "scene_index": pa.array(self.scene_index, pa.int32()),
+                "scene_id": pa.array(self.scene_ids, pa.string()),
+                "agent_id": pa.array(self.agent_ids, pa.string()),
+                "manoeuvre": pa.array(self.manoeuvres, pa.string()),
+                "tokens": pa.array(self.tokens.tolist(), pa.list_(pa.int32())),
+                "latents": pa.array(self.latents.tolist(), pa.list_(pa.list_(pa.float32()))),
+            }
+        )
+        notes = {"version": INDEX_VERSION, "levels": self.levels, "token_shape": self.latents.shape[1:]}
+        table = table.replace_schema_metadata({_METADATA: json.dumps(notes).encode()})
+        replace_file(Path(path), lambda temporary: pq.write_table(table, temporary))
+
+    @staticmethod
+    def load(path: str | Path) -> "ManoeuvreIndex":
+        """The index from its file."""
+        try:
+            table = pq.read_table(path)
+            notes = json.loads((table.schema.metadata or {})[_METADATA])
+            if notes["version"] != INDEX_VERSION:
+                raise PlannerError(f"{path} has version {notes['version']}, this waycode reads {INDEX_VERSION}")
+            num_tokens, dim = notes["token_shape"]
+            columns = {name: table[name].to_pylist() for name in table.column_names}
+            return ManoeuvreIndex(
+                levels=notes["levels"],
+                scene_index=np.array(columns["scene_index"], np.int64),
+                scene_ids=tuple(columns["scene_id"]),
+                agent_ids=tuple(columns["agent_id"]),
+                manoeuvres=tuple(columns["manoeuvre"]),
+                tokens=np.array(columns["tokens"], np.int64).reshape(-1, num_tokens),
+                latents=np.array(columns["latents"], np.float32).reshape(-1, num_tokens, dim),
+            )
+        except (OSError, KeyError, ValueError, TypeError, pa.ArrowException) as error:
+            if isinstance(error, PlannerError):
+                raise
+            raise PlannerError(f"{path} is not an index of manoeuvres ({error}): make one with build_index") from error
+
+
+def build_index(
+    scenes: Iterable[Scene],
+    planner: Planner,
+    *,
+    levels: int = 2,
+    on_scenes: Callable[[int], None] = lambda count: None,
+) -> ManoeuvreIndex:
+    """Encodes what every track to predict of every scene did; many scenes at once."""
+    model = planner.model
+    codebook = model.codebook(levels)
+    entries: list[tuple[int, str, str, str]] = []
+    latents = [torch.zeros(0, model.config.num_tokens, model.config.token_dim)]
+    for batch in _batches(scenes):
+        encoded = [(number, scene, agents) for number, scene in batch if (agents := recorded_agents(scene))]
+        for number, scene, agents in encoded:
+            manoeuvres = classify(scene)
+            entries += [(number, scene.id, scene.tracks.ids[agent], str(manoeuvres[agent])) for agent in agents]
+        if encoded:
+            latents.append(_encode(planner, [(scene, agents) for _, scene, agents in encoded]))
+        on_scenes(len(batch))
+    joined = torch.cat(latents)
+    return ManoeuvreIndex(
+        levels=levels,
+        scene_index=np.array([entry[0] for entry in entries], np.int64),
+        scene_ids=tuple(entry[1] for entry in entries),
+        agent_ids=tuple(entry[2] for entry in entries),
+        manoeuvres=tuple(entry[3] for entry in entries),
+        tokens=codebook.ids(joined).numpy(),
+        latents=joined.numpy(),
+    )
+
+
+@torch.no_grad()
+def _encode(planner: Planner, scenes: Sequence[tuple[Scene, list[int]]]) -> torch.Tensor:
+    """Latents [R, N, D] of the agents of some scenes."""
+    config = planner.model.config.features
+    batch = collate([extract(scene, agents, config=config) for scene, agents in scenes]).to(planner.device)
+    rows = batch.agents.mask
+    seen = planner.model.see(batch.scene, batch.agents)
+    return planner.model.encode(batch.futures.position_m[rows], batch.futures.valid[rows], seen).cpu()
+
+
+def _batches(scenes: Iterable[Scene]) -> Iterator[list[tuple[int, Scene]]]:
+    numbered = enumerate(scenes)
+    while batch := list(islice(numbered, SCENES_PER_BATCH)):
+        yield batch

@@ -1,0 +1,198 @@
+"""Guided planning judged: the answers to a case, the report, its pictures and the command."""
+
+import json
+from pathlib import Path
+
+import matplotlib.image
+import numpy as np
+import pytest
+import torch
+
+from waycode.cli import main
+from waycode.demo import bundled_dataset
+from waycode.evaluation.guidance import (
+    DECODED,
+    RECORDED,
+    SUCCESS,
+    TASKS,
+    UNCERTAIN,
+    Answer,
+    AnsweredCase,
+    answer_cases,
+    greedy,
+    methods,
+)
+from waycode.evaluation.guidance_picture import chosen_examples, save_examples, save_guidance
+from waycode.evaluation.guidance_report import check_targets, guidance_report
+from waycode.evaluation.guidance_run import answer_dataset
+from waycode.evaluation.realism import MEASURES
+from waycode.evaluation.reconstruction import EvaluationError
+from waycode.evaluation.selection import Case, Group, slow_down_cases
+from waycode.model import Model
+from waycode.planner import Planner
+from waycode.training.config import tiny
+
+Output = pytest.CaptureFixture[str]
+SAMPLE = bundled_dataset()
+
+
+@pytest.fixture(scope="module")
+def answered() -> list[AnsweredCase]:
+    """The slow-down cases of a few bundled scenes, answered by an untrained model."""
+    torch.set_num_threads(1)
+    torch.manual_seed(0)
+    planner = Planner(Model(tiny().model).eval(), sigma_max_m=dict.fromkeys((1, 2, 3), 100.0))
+    scenes = [(number, scene) for number, scene in enumerate(SAMPLE) if slow_down_cases(scene)][:2]
+    return answer_cases(planner, scenes, task=TASKS["slow-down"])
+
+
+def test_every_case_is_answered_in_every_way(answered: list[AnsweredCase]) -> None:
+    assert answered
+    for one in answered:
+        assert [answer.method for answer in one.answers] == methods(3)
+        scene = SAMPLE[one.scene_number]
+        assert scene.id == one.case.scene_id
+        recorded = one.answer(RECORDED)
+        np.testing.assert_array_equal(recorded.future_m, scene.tracks.position_m[one.case.agent, 11:91])
+        assert recorded.measures[SUCCESS] == recorded.measures[UNCERTAIN] == 0
+        for answer in one.answers:
+            assert answer.future_m.shape == (80, 2)
+            assert {SUCCESS, "late_speed_mps", *MEASURES, UNCERTAIN} <= answer.measures.keys()
+
+
+def made_up(
+    scene_number: int, group: Group, successes: tuple[int, ...], *, edge_contact: float = 0.0, centre_m: float = 0.5
+) -> AnsweredCase:
+    """A case whose answers succeed or not, method by method."""
+    answers = [
+        Answer(
+            method=method,
+            future_m=np.zeros((80, 2), np.float32),
+            measures={
+                SUCCESS: float(success),
+                "centre_distance_m": 0.6 if method == RECORDED else centre_m,
+                **dict.fromkeys(MEASURES, 0.0),
+                "edge_contact": edge_contact,
+                UNCERTAIN: 0.0,
+            },
+        )
+        for method, success in zip(methods(3), successes, strict=True)
+    ]
+    return AnsweredCase(
+        case=Case(scene_id=str(scene_number), agent=0, group=group), scene_number=scene_number, answers=tuple(answers)
+    )
+
+
+def test_report_adds_up_by_hand() -> None:
+    cases = [
+        made_up(0, Group.AVAILABLE, (0, 0, 0, 0, 1, 1, 1, 0)),
+        made_up(1, Group.AVAILABLE, (0, 0, 0, 1, 1, 1, 1, 0), edge_contact=1.0),
+        made_up(1, Group.AVAILABLE, (0, 0, 0, 0, 0, 1, 1, 0)),
+        made_up(1, Group.NOT_AVAILABLE, (0, 0, 0, 0, 0, 0, 1, 0)),
+    ]
+    report = guidance_report(cases, task=TASKS["left-turn"], model="m", data="d", num_scenes=5, num_tokens=3)
+    assert report.num_cases == {Group.AVAILABLE: 3, Group.NOT_AVAILABLE: 1}
+    assert report.scenes_with_cases == {Group.AVAILABLE: 2, Group.NOT_AVAILABLE: 1}
+    rows = report.rows[Group.AVAILABLE]
+    assert list(rows) == methods(3)
+    assert [rows[greedy(depth)][SUCCESS].mean for depth in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1])
+    assert rows[RECORDED][SUCCESS].mean == 0
+    edge = rows[greedy(3)]["edge_contact"]
+    assert edge.low <= edge.mean <= edge.high
+    assert edge.mean == pytest.approx(1 / 3)
+    holds = {target.claim: target.holds for target in report.targets}
+    assert holds == {
+        "left turn available: success >= 90.0%": True,
+        "left turn available: edge_contact <= 1.0%": False,
+        "left turn available: infeasible <= 1.3%": True,
+        "no left turn available: success <= 2.4%": True,
+        "left turn available: success grows with depth": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("by_depth", "holds"),
+    [
+        pytest.param((0, 1, 1), True, id="grows"),
+        pytest.param((1, 1, 1), True, id="always"),
+        pytest.param((1, 0, 1), False, id="falls in between"),
+        pytest.param((0, 0, 0), False, id="never"),
+    ],
+)
+def test_success_must_grow_with_depth(by_depth: tuple[int, int, int], holds: bool) -> None:
+    cases = [made_up(0, Group.STEADY, (0, 0, 0, *by_depth, 1, 0))]
+    report = guidance_report(cases, task=TASKS["slow-down"], model="m", data="d", num_scenes=1, num_tokens=3)
+    assert [target.holds for target in report.targets if "grows" in target.claim] == [holds]
+
+
+@pytest.mark.parametrize(("centre_m", "holds"), [(0.5, True), (0.7, False)])
+def test_centring_is_compared_with_the_ground_truth(centre_m: float, holds: bool) -> None:
+    cases = [made_up(0, group, (0, 0, 0, 1, 1, 1, 1, 0), centre_m=centre_m) for group in (Group.ZERO, Group.ONE)]
+    report = guidance_report(cases, task=TASKS["lane-change"], model="m", data="d", num_scenes=1, num_tokens=3)
+    assert [target.holds for target in report.targets if "centre" in target.claim] == [holds, holds]
+    assert check_targets({}, num_tokens=3) == []
+
+
+def test_scenes_without_cases_are_refused() -> None:
+    with pytest.raises(EvaluationError, match="none of the 7 scenes of d has a case for left-turn"):
+        guidance_report([], task=TASKS["left-turn"], model="m", data="d", num_scenes=7, num_tokens=3)
+
+
+def test_examples_are_successes_and_failures_of_different_scenes() -> None:
+    cases = [
+        made_up(scene, Group.AVAILABLE, (0, 0, 0, 0, 0, success, 0, 0))
+        for scene, success in ((0, 1), (0, 1), (1, 1), (2, 1), (3, 0))
+    ]
+    chosen = chosen_examples(cases, greedy(3))
+    assert [(one.scene_number, one.answer(greedy(3)).measures[SUCCESS]) for one in chosen] == [(0, 1), (1, 1), (3, 0)]
+
+
+def test_pictures(answered: list[AnsweredCase], tmp_path: Path) -> None:
+    task = TASKS["slow-down"]
+    report = guidance_report(answered, task=task, model="untrained", data="the sample", num_scenes=24, num_tokens=3)
+    save_guidance(report, tmp_path / "chart.png")
+    save_examples(report, answered, tmp_path / "examples.png", scene_of=SAMPLE.__getitem__)
+    for name in ("chart.png", "examples.png"):
+        picture = matplotlib.image.imread(tmp_path / name)
+        assert picture.shape[0] > 300
+        assert picture.std() > 0.02  # not an empty sheet
+
+
+def test_the_command_prints_and_writes(tmp_path: Path, capsys: Output) -> None:
+    scenes = "4"
+    command = ["eval", "lane-change", "--model", "sumo-small", "--data", str(SAMPLE.folder), "--threads", "1"]
+    assert main([*command, "--scenes", scenes, "--out", str(tmp_path)]) == 0
+    text = capsys.readouterr().out
+    for words in (Group.ZERO, Group.ONE, RECORDED, DECODED.split()[0], "centre", "lane-change-examples.png"):
+        assert words in text
+    written = json.loads((tmp_path / "lane-change.json").read_text())
+    assert written["num_scenes"] == 4
+    assert written["rows"][Group.ONE][RECORDED][SUCCESS]["mean"] == 1
+    assert written["rows"][Group.ZERO][RECORDED][SUCCESS]["mean"] == 0
+    assert (tmp_path / "lane-change.png").stat().st_size > 10_000
+
+
+def test_the_number_of_processes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr("waycode.evaluation.guidance_run.SCENES_PER_PART", 1)
+    one, two = (
+        answer_dataset("lane-change", model="sumo-small", folder=SAMPLE.folder, scenes=4, workers=workers)
+        for workers in (1, 2)
+    )
+    assert len({case.scene_number for case in one}) > 1
+    assert [case.case for case in one] == [case.case for case in two]
+    for first, second in zip(one, two, strict=True):
+        for a, b in zip(first.answers, second.answers, strict=True):
+            np.testing.assert_allclose(a.future_m, b.future_m, atol=1e-3)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "complaint"),
+    [
+        pytest.param("--data {sample} --workers 0", "--workers is 0, expected at least 1", id="no workers"),
+        pytest.param("--data {tmp}", "is not a dataset", id="no dataset"),
+    ],
+)
+def test_bad_input_gets_one_sentence(arguments: str, complaint: str, tmp_path: Path, capsys: Output) -> None:
+    words = arguments.format(sample=SAMPLE.folder, tmp=tmp_path).split()
+    assert main(["eval", "slow-down", "--model", "sumo-small", *words]) == 2
+    assert complaint in capsys.readouterr().err

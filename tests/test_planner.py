@@ -1,0 +1,402 @@
+"""The planner on the bundled model and scenes: plans, their promises, and one sentence for everything that is wrong."""
+
+from dataclasses import replace
+from functools import partial
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+from torch import Tensor
+
+from tiny_model import sample_scenes
+from waycode import Planner, Scene
+from waycode.features import FeatureError
+from waycode.model import Trajectories
+from waycode.model.search_adapter import PrefixDecoder
+from waycode.objectives import BaseObjective, Candidates, GoalPoint, LaneChange, Reconstruction, TerminalVariance
+from waycode.planner import Plan, PlannerError, PlanStatus, View
+from waycode.planner.refining import refine_latents
+from waycode.planner.stages import stages_of
+from waycode.scene.frames import rotate
+from waycode.search import beam_search
+
+ARRAYS = ("time_s", "x_m", "y_m", "heading_rad", "speed_mps", "std_m", "latents")
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    return Planner.from_pretrained("sumo-small")
+
+
+@pytest.fixture(scope="module")
+def scene() -> Scene:
+    return sample_scenes()[3]
+
+
+@pytest.fixture(scope="module")
+def view(planner: Planner, scene: Scene) -> View:
+    return planner.encode(scene)
+
+
+def same(one: Plan, other: Plan) -> bool:
+    """Whether all is equal but the time it took."""
+    texts = [replace(plan, timings_s={}).to_json() for plan in (one, other)]
+    return texts[0] == texts[1]
+
+
+def goal(view: View, *, ahead_m: float, left_m: float = 0.0) -> GoalPoint:
+    return GoalPoint(ahead_m, left_m, frame="agent")
+
+
+def test_a_plan_is_the_codes_trajectory_in_the_world_frame(view: View, planner: Planner, scene: Scene) -> None:
+    plan = view.plan(Reconstruction(), gate=False)
+    with torch.no_grad():
+        latents = torch.from_numpy(plan.latents).float()[None, None]
+        decoded = planner.model.decode(latents, view.memory)
+    tracks, now = scene.tracks, scene.current_step
+    turned = rotate(decoded.mean_m[0, 0].double().numpy(), float(tracks.heading_rad[view.agent, now]))
+    world = turned + tracks.position_m[view.agent, now].astype(np.float64) + np.array(scene.origin_m)
+    np.testing.assert_allclose(np.stack([plan.x_m, plan.y_m], axis=-1), world, atol=1e-4)
+    np.testing.assert_allclose(plan.position_in(scene), world - np.array(scene.origin_m), atol=1e-4)
+    np.testing.assert_allclose(plan.time_s, 0.1 * np.arange(1, 81))
+    assert all(getattr(plan, name).dtype == np.float64 for name in ARRAYS)
+    assert (plan.scene_id, plan.agent_id) == (scene.id, tracks.ids[view.agent])
+
+
+def test_far_from_the_worlds_origin_nothing_is_lost(planner: Planner, scene: Scene) -> None:
+    far = replace(scene, origin_m=(4_512_345.0, -712_345.0))
+    near_plan, far_plan = (planner.encode(one).plan(TerminalVariance()) for one in (scene, far))
+    moved = np.array(far.origin_m) - np.array(scene.origin_m)
+    np.testing.assert_allclose(far_plan.x_m - near_plan.x_m, moved[0], atol=1e-8)
+    np.testing.assert_array_equal(far_plan.speed_mps, near_plan.speed_mps)
+
+
+def test_heading_and_speed_are_those_of_the_steps(view: View, scene: Scene) -> None:
+    plan = view.plan(goal(view, ahead_m=40.0))
+    start = scene.tracks.position_m[view.agent, scene.current_step] + np.array(scene.origin_m)
+    steps = np.diff(np.stack([plan.x_m, plan.y_m], axis=-1), axis=0, prepend=start[None])
+    lengths = np.linalg.norm(steps, axis=1)
+    np.testing.assert_allclose(plan.speed_mps, lengths / 0.1, atol=2e-3)
+    moving = lengths > 0.1
+    assert moving.any()
+    np.testing.assert_allclose(
+        np.exp(1j * plan.heading_rad[moving]), np.exp(1j * np.arctan2(steps[moving, 1], steps[moving, 0])), atol=1e-2
+    )
+
+
+def mean_error_m(decoded: Trajectories, *, future_m: Tensor) -> Tensor:
+    return (decoded.mean_m - future_m).norm(dim=-1).mean(dim=-1)
+
+
+def test_the_code_is_the_one_that_a_search_in_the_agents_frame_finds(planner: Planner) -> None:
+    for one in sample_scenes()[:3]:
+        view = planner.encode(one)
+        steps = slice(one.current_step + 1, one.current_step + 81)
+        offset = one.tracks.position_m[view.agent, steps] - one.tracks.position_m[view.agent, one.current_step]
+        future = torch.tensor(rotate(offset, -float(one.tracks.heading_rad[view.agent, one.current_step]))).float()
+        assert one.tracks.valid[view.agent, steps].all()
+        found = beam_search(
+            PrefixDecoder(planner.model, view.memory),
+            partial(mean_error_m, future_m=future),
+            codebook=planner.model.codebook(),
+            num_rows=1,
+            depth=3,
+        )
+        plan = view.plan(Reconstruction(), gate=False)
+        assert plan.tokens == tuple(found.ids[0, 0].tolist())
+        assert plan.levels[0] == pytest.approx(float(found.costs[0, 0, 0]), rel=1e-4)
+
+
+def test_plans_do_not_depend_on_earlier_plans_of_the_view(planner: Planner, scene: Scene, view: View) -> None:
+    asked: list[dict[str, Any]] = [{}, {"beam_width": 3}, {"refine_steps": 3}, {"depth": 1}]
+    first = [view.plan(goal(view, ahead_m=30.0), **options) for options in asked]
+    again = [view.plan(goal(view, ahead_m=30.0), **options) for options in reversed(asked)][::-1]
+    fresh = [planner.encode(scene).plan(goal(view, ahead_m=30.0), **options) for options in asked]
+    for one, other, third in zip(first, again, fresh, strict=True):
+        assert same(one, other)
+        assert same(one, third)
+
+
+def test_a_wider_beam_of_all_codes_is_never_worse_than_greedy(view: View) -> None:
+    greedy, widest = (view.plan(goal(view, ahead_m=25.0, left_m=2.0), beam_width=width) for width in (1, 64))
+    assert widest.levels <= greedy.levels
+    assert widest.num_decodes == 8 + 64 + 512
+    assert greedy.num_decodes == 24
+
+
+def test_costs_are_explained_by_name(view: View) -> None:
+    plan = view.plan((goal(view, ahead_m=20.0) * 2.0 + TerminalVariance()).then(TerminalVariance()))
+    assert len(plan.levels) == 2
+    distance, spread = plan.costs["goal-point"], plan.costs["terminal-variance"]
+    assert plan.levels[0] == pytest.approx(2 * distance + spread, rel=1e-5)
+    assert spread == pytest.approx(plan.final_std_m, rel=1e-5)
+
+
+@pytest.mark.parametrize(
+    ("objective", "levels"),
+    [
+        (lambda candidates: candidates.final_std_m, 1),
+        (lambda candidates: torch.stack([torch.zeros(len(candidates)), candidates.final_std_m], dim=1), 2),
+        (lambda candidates: candidates.final_std_m.numpy(), 1),
+        (lambda candidates: candidates.final_std_m.tolist(), 1),
+        (lambda candidates: [(0, spread) for spread in candidates.final_std_m.tolist()], 2),
+    ],
+    ids=["tensor", "levels", "array", "numbers", "tuples"],
+)
+def test_any_function_that_gives_ordered_values_is_an_objective(objective: Any, levels: int, view: View) -> None:
+    plan = view.plan(objective)
+    assert plan.tokens == view.plan(TerminalVariance()).tokens
+    assert len(plan.levels) == len(plan.costs) == levels
+
+
+def test_values_that_only_python_can_order_are_ranked(view: View) -> None:
+    plan = view.plan(lambda candidates: [f"{place:03d}" for place in range(len(candidates))][::-1])
+    assert plan.tokens == (7, 7, 7)
+    assert plan.levels == (0.0,)
+
+
+class Counting:
+    """An objective that counts how often it is asked."""
+
+    def __init__(self) -> None:
+        self.sizes: list[int] = []
+
+    def __call__(self, candidates: Candidates) -> Tensor:
+        self.sizes.append(len(candidates))
+        return candidates.final_std_m
+
+
+def test_no_time_ends_the_search_after_the_first_token(view: View) -> None:
+    counting = Counting()
+    plan = view.plan(counting, deadline_s=0.0, refine_steps=5)
+    assert (plan.status, plan.depth, plan.tokens) == (PlanStatus.DEADLINE, 1, view.plan(counting, depth=1).tokens)
+    assert counting.sizes[0] == 8
+    assert plan.num_decodes == 8  # and no refinement
+    assert "deadline" in plan.message
+    assert view.plan(counting, deadline_s=3600.0).status == PlanStatus.FOUND
+
+
+def test_a_model_that_is_sure_of_nothing_says_so_and_still_gives_the_best(planner: Planner, scene: Scene) -> None:
+    never = Planner(planner.model, sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0}).encode(scene)
+    plan = never.plan(GoalPoint(0.0, 0.0))
+    assert plan.status == PlanStatus.UNCERTAIN
+    assert "not sure" in plan.message
+    assert "0.00 m" in plan.message
+    assert plan.tokens == never.plan(GoalPoint(0.0, 0.0), gate=False).tokens
+    assert never.plan(GoalPoint(0.0, 0.0), gate=False).status == PlanStatus.FOUND
+    assert never.decode(plan.tokens or ()).status == PlanStatus.UNCERTAIN
+    assert all(one.status == PlanStatus.UNCERTAIN for one in never.candidates(3))
+
+
+def test_the_gate_keeps_what_the_model_is_sure_of(planner: Planner, scene: Scene, view: View) -> None:
+    spreads = sorted(one.final_std_m for one in view.candidates(64))
+    limit = spreads[3]
+    strict = Planner(planner.model, sigma_max_m={1: 1e9, 2: 1e9, 3: limit}).encode(scene)
+    far = goal(strict, ahead_m=500.0)  # whatever goes fast is best: only the gate holds it back
+    plan = strict.plan(far, beam_width=64)
+    assert plan.final_std_m <= limit
+    assert plan.status == PlanStatus.FOUND
+    assert plan.levels > strict.plan(far, beam_width=64, gate=False).levels
+
+
+def test_an_objective_without_any_usable_cost_is_told(view: View) -> None:
+    plan = view.plan(lambda candidates: candidates.final_std_m * torch.nan, refine_steps=2)
+    assert plan.status == PlanStatus.NO_COST
+    assert "none was chosen by it" in plan.message
+    assert same(Plan.from_json(plan.to_json()), plan)
+
+
+@pytest.mark.parametrize("steps", [1, 8])
+def test_refinement_is_never_worse_and_nears_the_goal(steps: int, view: View) -> None:
+    objective = goal(view, ahead_m=33.0, left_m=1.0)
+    searched, refined = view.plan(objective), view.plan(objective, refine_steps=steps)
+    assert refined.levels < searched.levels
+    assert refined.tokens is None
+    assert np.abs(refined.latents).max() <= 1
+    assert refined.num_decodes == searched.num_decodes + steps + 1
+    assert set(refined.timings_s) == {"encode", "search", "refine"}
+
+
+def test_refinement_by_another_objective(view: View) -> None:
+    searched = view.plan(LaneChange(0))
+    refined = view.plan(LaneChange(0), refine_steps=5, refine_objective=TerminalVariance())
+    assert refined.final_std_m < searched.final_std_m
+
+
+def test_refinement_never_leaves_the_gate(planner: Planner, scene: Scene, view: View) -> None:
+    objective = goal(view, ahead_m=300.0)
+    limit = 1.001 * view.plan(objective, gate=False).final_std_m
+    gated = Planner(planner.model, sigma_max_m={1: 1e9, 2: 1e9, 3: limit}).encode(scene)
+    plan = gated.plan(objective, refine_steps=10)
+    assert plan.final_std_m <= limit
+    assert plan.status == PlanStatus.FOUND
+    assert plan.levels <= gated.plan(objective).levels
+
+
+def test_what_leads_away_from_the_objective_is_not_kept(view: View) -> None:
+    start = view.plan(TerminalVariance())
+    refinement = refine_latents(
+        view._decoder,
+        torch.from_numpy(start.latents).float(),
+        slope=lambda candidates: -candidates.final_std_m,  # the wrong way
+        judge=TerminalVariance(),
+        steps=5,
+        sigma_max_m=None,
+    )
+    assert view.decode(refinement.latents).final_std_m <= start.final_std_m * (1 + 1e-5)
+    assert refinement.num_decodes == 6
+
+
+def test_refinement_of_levels_never_gives_up_an_earlier_one(view: View) -> None:
+    def stacked(candidates: Candidates) -> Tensor:
+        return torch.stack([candidates.final_std_m.round().detach(), -candidates.travelled_m[:, -1]], dim=1)
+
+    for objective in (TerminalVariance().then(goal(view, ahead_m=300.0)), stacked):
+        searched, refined = view.plan(objective), view.plan(objective, refine_steps=5)
+        assert refined.levels <= searched.levels
+
+
+def test_the_levels_that_have_a_gradient_are_refined(view: View) -> None:
+    objective = WithoutGradient().then(goal(view, ahead_m=80.0, left_m=0.5))
+    searched, refined = view.plan(objective), view.plan(objective, refine_steps=10)
+    assert refined.levels < searched.levels
+
+
+def test_candidates_are_distinct_and_the_surest_come_first(view: View) -> None:
+    plans = view.candidates(12)
+    assert len({plan.tokens for plan in plans}) == 12
+    spreads = [plan.final_std_m for plan in plans]
+    assert spreads == sorted(spreads)
+    assert plans[0].tokens == view.plan(TerminalVariance(), beam_width=12).tokens
+
+
+def test_plans_survive_json_to_the_last_bit(view: View) -> None:
+    for plan in (view.plan(LaneChange(0)), view.plan(goal(view, ahead_m=5.0), refine_steps=2), view.decode([1, 2])):
+        again = Plan.from_json(plan.to_json())
+        assert again.to_json() == plan.to_json()
+        for name in ARRAYS:
+            np.testing.assert_array_equal(getattr(again, name), getattr(plan, name))
+        assert (again.tokens, again.costs, again.levels) == (plan.tokens, plan.costs, plan.levels)
+        assert again.status is plan.status
+        assert again.trace == plan.trace
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("no json", "is not a plan"),
+        ("[]", "is not a plan"),
+        ('{"version": 9}', "version 9"),
+        ('{"version": 1}', "damaged"),
+    ],
+)
+def test_json_that_is_no_plan_is_refused(text: str, sentence: str) -> None:
+    with pytest.raises(PlannerError, match=sentence):
+        Plan.from_json(text)
+
+
+def test_the_trace_has_every_candidate(view: View) -> None:
+    plan = view.plan(TerminalVariance(), beam_width=2)
+    assert plan.trace is not None
+    rows = plan.trace.to_pylist()
+    assert [row["depth"] for row in rows] == [1] * 8 + [2] * 16 + [3] * 16
+    best = next(row for row in rows if row["depth"] == 3 and row["rank"] == 0)
+    assert tuple(best["tokens"]) == plan.tokens
+    assert tuple(best["costs"]) == plan.levels
+
+
+def test_stages_show_the_growing_prefix(view: View) -> None:
+    plan = view.plan(TerminalVariance())
+    stages = stages_of(view, plan)
+    assert [len(stage.position_m) for stage in stages] == [8, 8, 8]
+    assert [stage.tokens for stage in stages] == [(plan.tokens or ())[:count] for count in (1, 2, 3)]
+    np.testing.assert_allclose(stages[-1].position_m[stages[-1].chosen], plan.position_in(view.scene), atol=1e-3)
+    refined = view.plan(TerminalVariance(), refine_steps=2)
+    assert stages_of(view, refined)[-1].tokens == plan.tokens
+    with pytest.raises(PlannerError, match="no trace"):
+        stages_of(view, view.decode([1]))
+
+
+def test_the_agent_is_found_by_index_by_id_and_by_default(planner: Planner, scene: Scene) -> None:
+    tracks = scene.tracks
+    seen = [int(track) for track in np.flatnonzero(tracks.valid[:, scene.current_step])]
+    assert tracks.ego_index is not None
+    assert planner.encode(scene).agent == tracks.ego_index
+    assert planner.encode(scene, tracks.ids[seen[-1]]).agent == planner.encode(scene, seen[-1]).agent == seen[-1]
+    without = replace(scene, tracks=replace(tracks, ego_index=None, to_predict=np.array(seen[-1:], np.int32)))
+    assert planner.encode(without).agent == seen[-1]
+    nobody = replace(scene, tracks=replace(tracks, ego_index=None, to_predict=np.zeros(0, np.int32)))
+    with pytest.raises(PlannerError, match=f"name a road user; observed now: {tracks.ids[seen[0]]}"):
+        planner.encode(nobody)
+
+
+def test_agents_that_are_not_there_are_refused(planner: Planner, scene: Scene) -> None:
+    first = scene.tracks.ids[int(scene.tracks.to_predict[0])]
+    with pytest.raises(PlannerError, match=f"has no road user 'nobody'; observed now: {first}"):
+        planner.encode(scene, "nobody")
+    with pytest.raises(PlannerError, match=f"has no track {len(scene.tracks)}: expected 0 to"):
+        planner.encode(scene, len(scene.tracks))
+    valid = scene.tracks.valid.copy()
+    valid[0] = False
+    hidden = replace(scene, tracks=replace(scene.tracks, valid=valid))
+    with pytest.raises(PlannerError, match="is not observed at the current step; observed now:"):
+        planner.encode(hidden, 0)
+    with pytest.raises(FeatureError, match="has steps of"):
+        planner.encode(replace(scene, dt_s=0.2))
+
+
+def test_a_scene_without_a_recorded_future_can_be_planned_in(planner: Planner, scene: Scene, view: View) -> None:
+    now = scene.current_step
+    valid = scene.tracks.valid.copy()
+    valid[:, now + 1 :] = False
+    tracks = replace(scene.tracks, valid=valid)
+    blind = planner.encode(replace(scene, tracks=tracks))
+    assert same(blind.plan(TerminalVariance()), view.plan(TerminalVariance()))
+    with pytest.raises(PlannerError, match="has no recorded future"):
+        blind.encode_trajectory()
+
+
+class WithoutGradient(BaseObjective):
+    """An objective that says of itself that it has no gradient."""
+
+    def __call__(self, candidates: Candidates) -> Tensor:
+        return candidates.final_std_m.round()
+
+    def __str__(self) -> str:
+        return "steps"
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        ({"depth": 4}, "depth is 4, expected 1 to 3"),
+        ({"depth": 0}, "depth is 0, expected at least 1"),
+        ({"beam_width": 0}, "beam_width is 0"),
+        ({"levels": 1}, "levels is 1"),
+        ({"refine_steps": -1}, "refine_steps is -1"),
+        ({"deadline_s": -1.0}, "deadline_s is -1"),
+        ({"objective": lambda candidates: torch.zeros(3)}, r"costs of shape \[3\], expected \[8\] or \[8, M\]"),
+        ({"objective": lambda candidates: torch.zeros(8, 1, 1)}, r"costs of shape \[8, 1, 1\]"),
+        ({"objective": lambda candidates: [0.0]}, r"returned \[0.0\], expected a tensor"),
+        ({"objective": lambda candidates: 1.0}, "returned 1.0, expected a tensor"),
+        ({"objective": WithoutGradient(), "refine_steps": 1}, "steps has no gradient"),
+        ({"objective": lambda candidates: [0.0] * len(candidates), "refine_steps": 1}, "has no gradient"),
+    ],
+)
+def test_what_cannot_be_planned_is_one_sentence(options: dict[str, Any], sentence: str, view: View) -> None:
+    with pytest.raises(PlannerError, match=sentence) as raised:
+        view.plan(**{"objective": TerminalVariance(), **options})
+    assert "\n" not in str(raised.value)
+
+
+def test_the_gate_needs_thresholds(planner: Planner, scene: Scene) -> None:
+    view = Planner(planner.model).encode(scene)
+    with pytest.raises(PlannerError, match=r"no threshold .* for \[1, 2, 3\] tokens; available: none"):
+        view.plan(TerminalVariance())
+    assert view.plan(TerminalVariance(), gate=False).status == PlanStatus.FOUND
+    assert len(view.candidates(2)) == 2
+    with pytest.raises(PlannerError, match="asked for 513 candidates, expected 1 to 512"):
+        view.candidates(513)
+    with pytest.raises(PlannerError, match="asked for 0 candidates"):
+        view.candidates(0)
