@@ -1,6 +1,5 @@
 """The command line: results, exit codes, and one sentence for everything that is wrong."""
 
-import json
 import re
 import signal
 import subprocess
@@ -13,13 +12,12 @@ import matplotlib.image
 import pytest
 
 import nuplan_files
+from command_output import Output, complaint_of, json_of
 from scenes import bare_scene, small_scene
 from waycode import __version__
 from waycode.cli import data, main
 from waycode.scene import Scene
 from waycode.scene.dataset import Dataset, ShardContents, load_scene, save_scene, write_dataset
-
-Output = pytest.CaptureFixture[str]
 
 
 def make_shard(task: list[Scene]) -> ShardContents:
@@ -31,18 +29,6 @@ def folder(tmp_path: Path) -> Path:
     scenes = [small_scene("first", num_steps=91), small_scene("second"), bare_scene("third")]
     write_dataset(tmp_path / "scenes", [scenes[:2], scenes[2:]], make=make_shard, source="made-up", settings={})
     return tmp_path / "scenes"
-
-
-def json_of(output: Output) -> Any:
-    return json.loads(output.readouterr().out)
-
-
-def complaint_of(output: Output) -> str:
-    """What was said on stderr: one line."""
-    text = output.readouterr().err
-    assert text.startswith("waycode: ")
-    assert text.count("\n") == 1
-    return text
 
 
 def run_waycode(*arguments: str | Path) -> subprocess.CompletedProcess[str]:

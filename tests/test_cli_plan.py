@@ -1,31 +1,16 @@
 """`waycode plan`, `swap`, `find` and `objectives`: results, exit codes, one sentence for everything that is wrong."""
 
-import json
 import re
 from pathlib import Path
-from typing import Any
 
 import matplotlib.image
 import pytest
 
+from command_output import Output, complaint_of, json_of
 from waycode.cli import main
 from waycode.demo import bundled_dataset
 from waycode.objectives import OBJECTIVES
 from waycode.planner import Plan
-
-Output = pytest.CaptureFixture[str]
-
-
-def json_of(output: Output) -> Any:
-    return json.loads(output.readouterr().out)
-
-
-def complaint_of(output: Output) -> str:
-    """What was said on stderr: one line."""
-    text = output.readouterr().err
-    assert text.startswith("waycode: ")
-    assert text.count("\n") == 1
-    return text
 
 
 @pytest.mark.parametrize("command", ["plan", "swap", "find", "objectives"])

@@ -12,13 +12,13 @@ from typing import Any, get_args
 import pytest
 import torch
 
+from command_output import Output, complaint_of
 from waycode.cli import main
 from waycode.cli.train import RecipeName
 from waycode.demo import bundled_dataset
 from waycode.training.config import RECIPES
 from waycode.training.run import last_step
 
-Output = pytest.CaptureFixture[str]
 SAMPLE = str(bundled_dataset().folder)
 SCENES = ["--data", SAMPLE, "--val", SAMPLE]
 FAST = ["--workers", "0", "--threads", "1", "--val-scenes", "2", "--set", "scenes_per_batch=2"]
@@ -33,14 +33,6 @@ def trained(tmp_path_factory: pytest.TempPathFactory) -> Path:
     out = tmp_path_factory.mktemp("runs") / "run"
     assert main(train_command(out, "--steps", "3")) == 0
     return out
-
-
-def complaint_of(output: Output) -> str:
-    """What was said on stderr: one line."""
-    text = output.readouterr().err
-    assert text.startswith("waycode: ")
-    assert text.count("\n") == 1
-    return text
 
 
 def test_recipes_of_the_command_line_are_all_recipes() -> None:

@@ -17,7 +17,7 @@ from waycode.driving.vehicle import forward
 from waycode.scene import TrackType
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap
-from waycode.scene.kinematics import motion, within_comfort
+from waycode.scene.kinematics import Motion, motion, within_comfort
 
 PROGRESS_WEIGHT, TTC_WEIGHT, COMFORT_WEIGHT = 5.0, 5.0, 2.0
 STOPPED_MPS, TTC_STOPPED_MPS = 5e-2, 5e-3
@@ -188,5 +188,9 @@ def _direction(drives: Drives, off_route: Bool[np.ndarray, "K S"]) -> Float[np.n
 
 
 def _comfort(drives: Drives, *, dt_s: float) -> Float[np.ndarray, " K"]:
-    velocity = drives.speed_mps[..., None] * forward(drives.heading_rad)
-    return within_comfort(motion(velocity, drives.heading_rad, dt_s=dt_s)).astype(np.float64)
+    return within_comfort(motion_of(drives, dt_s=dt_s)).astype(np.float64)
+
+
+def motion_of(drives: Drives, *, dt_s: float) -> Motion:
+    """The quantities of comfort of every drive."""
+    return motion(drives.speed_mps[..., None] * forward(drives.heading_rad), drives.heading_rad, dt_s=dt_s)

@@ -1,13 +1,10 @@
 """Comfort: the six bounds of `scene.kinematics`, measured on the path as the metric measures them."""
 
 from dataclasses import dataclass
-from functools import cache
 from typing import ClassVar
 
-import numpy as np
 import torch
 from jaxtyping import Float
-from scipy.signal import savgol_filter
 from torch import Tensor
 
 from waycode.objectives.base import BaseObjective
@@ -20,6 +17,7 @@ from waycode.scene.kinematics import (
     MIN_STEPS,
     YAW_ACCELERATION_WINDOW,
     YAW_RATE_WINDOW,
+    derivative_matrix,
 )
 
 
@@ -76,12 +74,5 @@ def _unwrapped(heading_rad: Float[Tensor, "K T"]) -> Float[Tensor, "K T"]:
 
 def _derivative(values: Tensor, window: int, candidates: Candidates, *, order: int = 1) -> Tensor:
     """Derivative over the time axis (axis 1)."""
-    matrix = torch.tensor(_fit(candidates.num_steps, window, candidates.dt_s, order)).to(values)
-    return torch.einsum("ts,ks...->kt...", matrix, values)
-
-
-@cache
-def _fit(num_steps: int, window: int, dt_s: float, order: int) -> Float[np.ndarray, "T T"]:
-    """The Savitzky-Golay fit, which is linear, as a matrix: its columns are what it makes of unit vectors."""
-    matrix: np.ndarray = savgol_filter(np.eye(num_steps), window, 2, deriv=order, delta=dt_s, axis=0)
-    return matrix
+    matrix = derivative_matrix(candidates.num_steps, window=window, dt_s=candidates.dt_s, order=order)
+    return torch.einsum("ts,ks...->kt...", torch.tensor(matrix).to(values), values)

@@ -6,25 +6,17 @@ penalty for deviation) as its progress. Axes: K drives, S steps (step 0 is now).
 """
 
 from dataclasses import dataclass
-from functools import cached_property, lru_cache
+from functools import cached_property
 
 import numpy as np
 from jaxtyping import Float
-from scipy.signal import savgol_filter
 
 from waycode.baselines.forecast import Forecast, forecast
-from waycode.baselines.pdm_score import Drives
+from waycode.baselines.pdm_score import Drives, motion_of
 from waycode.baselines.proposals import Way
 from waycode.driving import Observation
 from waycode.driving.drivable import OUTSIDE_TOLERANCE_M, DrivableArea
-from waycode.driving.vehicle import forward
-from waycode.scene.kinematics import (
-    ACCELERATION_WINDOW,
-    COMFORT_BOUNDS,
-    JERK_WINDOW,
-    YAW_ACCELERATION_WINDOW,
-    YAW_RATE_WINDOW,
-)
+from waycode.scene.kinematics import COMFORT_BOUNDS
 from waycode.simulation.planners.contacts import LOOKS, Contacts, Margin, find_contacts
 
 PROGRESS_WEIGHT, TTC_WEIGHT, SPEED_WEIGHT, COMFORT_WEIGHT = 5.0, 5.0, 4.0, 2.0
@@ -174,37 +166,9 @@ class DriveJudge:
 
 def comfort_share(drives: Drives, *, dt_s: float) -> Float[np.ndarray, " K"]:
     """1 for drives within all bounds of comfort, less the further beyond them: a search needs a slope, not a step."""
-    moves = _motion(drives, dt_s=dt_s)
+    moves = motion_of(drives, dt_s=dt_s)
     beyond = np.zeros(len(drives.speed_mps))
     for name, (least, greatest) in COMFORT_BOUNDS.items():
-        beyond = np.maximum(beyond, np.maximum(moves[name].max(axis=1) / greatest, moves[name].min(axis=1) / least))
+        values = getattr(moves, name)
+        beyond = np.maximum(beyond, np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least))
     return np.asarray(np.clip(2 - beyond, 0.0, 1.0))
-
-
-def _motion(drives: Drives, *, dt_s: float) -> dict[str, Float[np.ndarray, "K S"]]:
-    """The quantities of `COMFORT_BOUNDS` as `scene.kinematics.motion` measures them, by its fits as matrices."""
-    heading = np.unwrap(drives.heading_rad, axis=1)
-    velocity = drives.speed_mps[..., None] * forward(heading)
-    acceleration = _derivative(velocity, ACCELERATION_WINDOW, dt_s)
-    cos, sin = np.cos(heading), np.sin(heading)
-    longitudinal = acceleration[..., 0] * cos + acceleration[..., 1] * sin
-    return {
-        "longitudinal_acceleration_mps2": longitudinal,
-        "lateral_acceleration_mps2": acceleration[..., 1] * cos - acceleration[..., 0] * sin,
-        "jerk_mps3": _derivative(np.linalg.norm(acceleration, axis=-1), JERK_WINDOW, dt_s),
-        "longitudinal_jerk_mps3": _derivative(longitudinal, JERK_WINDOW, dt_s),
-        "yaw_rate_radps": _derivative(heading, YAW_RATE_WINDOW, dt_s),
-        "yaw_acceleration_radps2": _derivative(heading, YAW_ACCELERATION_WINDOW, dt_s, order=2),
-    }
-
-
-def _derivative(values: np.ndarray, window: int, dt_s: float, *, order: int = 1) -> np.ndarray:
-    """Derivative over the time axis (axis 1)."""
-    return np.asarray(np.einsum("st,nt...->ns...", _fit(values.shape[1], window, dt_s, order), values))
-
-
-@lru_cache(maxsize=64)
-def _fit(num_steps: int, window: int, dt_s: float, order: int) -> Float[np.ndarray, "S S"]:
-    """The Savitzky-Golay fit, which is linear, as a matrix: its columns are what it makes of unit vectors."""
-    matrix: np.ndarray = savgol_filter(np.eye(num_steps), window, 2, deriv=order, delta=dt_s, axis=0)
-    return matrix
