@@ -133,7 +133,8 @@ def one_scene_per_agent(batch: Batch) -> tuple[SceneFeatures, Agents]:
     scene_of_row, slot = batch.agents.mask.nonzero(as_tuple=True)
     scene = replace(batch.scene, **{name: value[scene_of_row] for name, value in vars(batch.scene).items()})
     track = batch.agents.track[scene_of_row, slot][:, None]
-    return scene, Agents(track=track, mask=torch.ones_like(track, dtype=torch.bool))
+    reach = batch.agents.reach[scene_of_row, slot][:, None]
+    return scene, Agents(track=track, mask=torch.ones_like(track, dtype=torch.bool), reach=reach)
 
 
 def best_seconds(run: Callable[[], object], rounds: int) -> float:

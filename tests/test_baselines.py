@@ -5,13 +5,13 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from driving_scenes import DT_S, LONG, STEPS, observation_of, road_scene, sample_scenes, straight_road
+from driving_scenes import DT_S, LONG, STEPS, observation_of, one_car, road_scene, sample_scenes, straight_road
 from waycode.baselines import ConstantVelocity, IdmPlanner, LogReplay, PdmClosed, PdmConfig
 from waycode.baselines.forecast import forecast
 from waycode.baselines.pdm_score import Drives, Scores, score
 from waycode.baselines.proposals import Way
 from waycode.baselines.replay import ReplayError
-from waycode.driving import Planner, Vehicle, route_path
+from waycode.driving import Observation, Planner, Vehicle, route_path
 from waycode.driving.drivable import drivable_area
 from waycode.driving.lane_strips import lane_strips
 from waycode.scene import Polylines, Scene, SignalState
@@ -51,6 +51,27 @@ def test_a_replay_drives_on_where_the_log_ends() -> None:
     scene = replace(road_scene(speed_mps=10.0), current_step=STEPS - 6)
     plan = LogReplay(scene).plan(observation_of(scene))
     np.testing.assert_allclose(np.diff(plan.position_m[:, 0]), 1.0, atol=1e-3)
+
+
+def observed_at(scene: Scene, x_m: float, *, y_m: float = 0.0) -> Observation:
+    """The scene now, with the ego's centre somewhere else than in the log."""
+    return replace(observation_of(scene), ego=one_car(x_m - CAR.rear_axle_to_centre_m, y_m))
+
+
+@pytest.mark.parametrize("late_m", [1.5, -1.5], ids=["late", "early"])
+def test_a_replay_begins_beside_the_car_and_is_where_the_log_is_after_two_seconds(late_m: float) -> None:
+    scene = road_scene(speed_mps=10.0)
+    plan = LogReplay(scene).plan(observed_at(scene, -late_m, y_m=0.4))
+    np.testing.assert_allclose(plan.position_m[0], [-late_m, 0.0], atol=1e-3)
+    np.testing.assert_allclose(plan.position_m[20:41, 0], np.arange(20, 41) * 1.0, atol=1e-3)
+    assert (np.diff(plan.position_m[:, 0]) > 0.9).all()
+
+
+def test_a_replay_never_backs_up_to_a_log_that_stands() -> None:
+    scene = road_scene(speed_mps=0.0)
+    plan = LogReplay(scene).plan(observed_at(scene, 0.0))
+    np.testing.assert_allclose(plan.position_m, 0.0, atol=1e-6)
+    assert (plan.speed_mps == 0).all()
 
 
 @each_rule

@@ -1,6 +1,7 @@
 """Many scenarios: the same in one process and in two, failures are named, scores add up, pictures move."""
 
 import json
+from collections.abc import Iterator
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
@@ -13,6 +14,7 @@ from PIL import Image
 
 from driving_scenes import NOW, road_scene, sample_scenes
 from waycode import Dataset
+from waycode.evaluation import closed_loop
 from waycode.evaluation.closed_loop import (
     ABLATIONS,
     COMPARED,
@@ -24,11 +26,14 @@ from waycode.evaluation.closed_loop import (
     worst,
     write_scores,
 )
+from waycode.evaluation.closed_loop_parts import Parts, settings_of
+from waycode.evaluation.closed_loop_picture import save_closed_loop
 from waycode.evaluation.reconstruction import EvaluationError
 from waycode.plotting.animation import save_animation
 from waycode.plotting.view import PlottingError
 from waycode.scene import MapFeatures, Scene, TrackType
-from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign, failed_result
+from waycode.scene.dataset import DatasetError
+from waycode.simulation.campaign import Campaign, ScenarioResult, at_its_worst, drive_campaign, failed_result
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.metrics import METRICS
 from waycode.simulation.registry import PlannerSpec, build_traffic
@@ -74,6 +79,14 @@ def test_a_scene_that_cannot_be_driven_is_named_and_the_others_are_driven() -> N
     assert set(failed.metrics.values()) == {0.0}
 
 
+def test_a_run_is_shown_where_it_lost_most() -> None:
+    hit = replace(campaign_of(0), horizon_s=3.0)
+    driven, step = at_its_worst(road_scene(others=((15.0, 0.0, 0.0),)), hit)
+    assert driven.tags[-1].startswith("stopped track collision with a vehicle")
+    assert 10 <= step - NOW <= 12  # 10.5 m between the bumpers, at 10 m/s
+    assert driven.current_step == NOW
+
+
 def test_a_row_adds_up_by_hand() -> None:
     results = [result(1.0), result(0.5, index=1), result(0.0, index=2, failure="why")]
     row = closed_loop_row(results, planner="p", traffic="replay")
@@ -94,12 +107,87 @@ def test_the_worst_come_first() -> None:
     assert [one.index for one in found] == [1, 2]
 
 
+def test_a_scene_that_cannot_be_read_is_named(tmp_path: Path) -> None:
+    (failed,) = drive_campaign(replace(campaign_of(7), folder=tmp_path))
+    assert failed.scene_id == "scene 7"
+    assert failed.failure is not None
+    assert failed.failure.startswith("DatasetError")
+
+
 def test_scores_are_written_per_scenario(tmp_path: Path) -> None:
-    write_scores([result(0.5), result(0.0, index=1, failure="why")], tmp_path / "a" / "scores.parquet")
+    results = [result(0.5), result(0.0, index=1, failure="why")]
+    row = closed_loop_row(results, planner="p", traffic="idm")
+    write_scores([(row, results)], tmp_path / "a" / "scores.parquet")
     rows = pq.read_table(tmp_path / "a" / "scores.parquet").to_pylist()
     assert [row["failure"] for row in rows] == [None, "why"]
-    assert rows[0]["progress"] == 0.5
+    assert (rows[0]["planner"], rows[0]["traffic"], rows[0]["progress"]) == ("p", "idm", 0.5)
     assert rows[0]["reasons"] == ["1.0 s: something"]
+
+
+def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    path, campaign, asked = tmp_path / "a" / "scores.parquet", campaign_of(0, 1, 2), []
+    parts = Parts(tmp_path / "a" / "scores.unfinished")
+
+    def drive_and_stop(rest: Campaign, *, workers: int) -> Iterator[ScenarioResult]:
+        asked.append(rest.indices)
+        for count, one in enumerate(drive_campaign(rest, workers=workers)):
+            if len(asked) == 1 and count == 2:
+                raise KeyboardInterrupt
+            yield one
+
+    monkeypatch.setattr(closed_loop, "drive_campaign", drive_and_stop)
+    with pytest.raises(KeyboardInterrupt):
+        drive_all({"a/b NR": campaign}, scores=path)
+    assert len(parts) == 2
+    counted: list[int] = []
+    ((_, results),) = drive_all({"a/b NR": campaign}, scores=path, on_scenarios=counted.append)
+    assert asked == [(0, 1, 2), (2,)]
+    assert counted == [2, 1]
+    ((_, at_once),) = drive_all({"a/b NR": campaign})
+    for one, other in zip(results, at_once, strict=True):
+        assert replace(one, planning_s=other.planning_s) == replace(other, planning_s=other.planning_s)
+    assert pq.read_table(path)["index"].to_pylist() == [0, 1, 2]
+    assert [file.name for file in path.parent.iterdir()] == ["scores.parquet"]
+
+
+def test_two_runs_do_not_write_to_the_same_place(tmp_path: Path) -> None:
+    with Parts(tmp_path / "scores.unfinished").kept_until_done(), pytest.raises(DatasetError, match="by another run"):
+        drive_all({"a NR": campaign_of(0)}, scores=tmp_path / "scores.parquet")
+
+
+def test_parts_of_other_settings_are_refused(tmp_path: Path) -> None:
+    parts, campaign = Parts(tmp_path), campaign_of(0)
+    parts.keep("a", result(0.5), settings=settings_of(replace(campaign, horizon_s=3.0)))
+    with pytest.raises(EvaluationError, match="was driven with other settings, another model or another dataset"):
+        parts.kept("a", campaign, settings=settings_of(campaign))
+    assert parts.kept("b", campaign, settings=settings_of(campaign)) == []
+
+
+def test_a_damaged_part_is_named(tmp_path: Path) -> None:
+    parts, campaign = Parts(tmp_path), campaign_of(0)
+    parts.keep("a", result(0.5), settings="s")
+    (path,) = tmp_path.rglob("*.parquet")
+    path.write_bytes(b"half a file")
+    with pytest.raises(EvaluationError, match=r"scene-000000.parquet cannot be read"):
+        parts.kept("a", campaign, settings="s")
+
+
+def test_settings_are_of_planner_and_traffic_and_not_of_scenes() -> None:
+    one = campaign_of(0, planner="latent")
+    assert settings_of(one) == settings_of(replace(one, indices=(1, 2)))
+    assert settings_of(one) != settings_of(replace(one, traffic="idm"))
+
+
+def test_the_report_is_drawn(tmp_path: Path) -> None:
+    rows = [
+        closed_loop_row([result(score), result(1.0, index=1)], planner=planner, traffic=traffic)
+        for traffic in ("replay", "idm")
+        for planner, score in (("latent", 0.5), ("pdm-closed", 0.9))
+    ]
+    report = ClosedLoopReport(name="closed-loop", data="d", model="m", left_out={}, rows=rows)
+    save_closed_loop(report, tmp_path / "a.png")
+    with Image.open(tmp_path / "a.png") as picture:
+        assert picture.width > picture.height > 300
 
 
 def test_a_report_is_written_as_json(tmp_path: Path) -> None:

@@ -396,6 +396,14 @@ def test_reasons_are_in_order_of_time() -> None:
     assert len(reasons) >= 3
 
 
+def test_the_costliest_of_several_reasons_is_the_collision() -> None:
+    hit = run(moving(100, speed_mps=15, steps=30), others((130, 0, 0), steps=30))  # speeds and gets too near before
+    cause = score_run(hit).costliest()
+    assert cause is not None
+    assert "collision with a vehicle" in cause.what
+    assert score_run(run(moving(50, speed_mps=8))).costliest() is None
+
+
 def test_metrics_of_one_name_and_no_runs_are_refused() -> None:
     with pytest.raises(ValueError, match="different names"):
         score_run(run(moving(50, speed_mps=8)), metrics=[METRICS[0], METRICS[0]])

@@ -1,6 +1,7 @@
 """The planners by the model, and the judge that tells them what a drive is worth."""
 
 from dataclasses import replace
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -14,13 +15,17 @@ from waycode.driving import Observation, Trajectory
 from waycode.driving.drivable import drivable_area
 from waycode.driving.lane_strips import lane_strips
 from waycode.driving.vehicle import forward
+from waycode.features import CutMap, cut_map
+from waycode.planner import planner as planner_module
+from waycode.planner.refining import Refinement, refine_latents
 from waycode.scene import MapFeatures, Route, Scene, SignalState
 from waycode.scene.kinematics import motion, within_comfort
-from waycode.simulation.planners import ImitationPlanner, JudgeConfig, LatentConfig, LatentPlanner
-from waycode.simulation.planners.contacts import Margin, find_contacts
+from waycode.simulation.planners import ImitationPlanner, JudgeConfig, LatentConfig, LatentPlanner, latent
+from waycode.simulation.planners.contacts import EVERY, LOOKS, Margin, _near, find_contacts
 from waycode.simulation.planners.drives import slowed
 from waycode.simulation.planners.judge import DriveJudge, comfort_share
 from waycode.simulation.planners.latent import LatentMemory
+from waycode.simulation.planners.models import planner_of
 from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.traffic import ReplayTraffic
 
@@ -83,6 +88,26 @@ def test_a_margin_makes_contacts_sooner() -> None:
         drives, others, off_lane=none, in_junction=none, margin=Margin(ahead_m=3.0, beside_m=0.0), dt_s=0.1
     )
     assert wide.first_step.tolist() == [14.0]  # 12.5 m at 10 m/s
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_that_are_near_are_found(seed: int) -> None:
+    """Against a comparison of every drive with every other at every step and look."""
+    rng = np.random.default_rng(seed)
+    places = tuple((float(x), float(y), float(v)) for x, y, v in rng.uniform((-40, -25, -5), (90, 25, 15), (30, 3)))
+    observation = observation_of(road_scene(others=places))
+    others, drives = forecast(observation, num_steps=STEPS + LOOKS[-1]), drives_along(observation, 0.0, 4.0, 9.0, 20.0)
+    steps, margin = np.arange(0, STEPS + 1, EVERY), Margin(ahead_m=1.0, beside_m=0.2)
+    arm = drives.vehicle.rear_axle_to_centre_m + drives.speed_mps[:, steps, None] * 0.1 * np.array(LOOKS)
+    x = drives.rear_axle_m[..., 0][:, steps, None] + arm
+    there = others.position_m[:, steps[:, None] + np.array(LOOKS)]
+    apart = np.hypot(x[:, None] - there[None, ..., 0], 0.0 - there[None, ..., 1])
+    reach = np.hypot(4.5, 1.9) / 2 + others.radius_m + np.hypot(1.0, 0.2)
+    car, other, place, look = np.nonzero(apart < reach[:, None, None])
+    found = _near(drives, others, steps, margin=margin, dt_s=0.1)
+    assert 0 < len(car) < apart.size / 4
+    for one, expected in zip(found, (car, other, steps[place], look), strict=True):
+        np.testing.assert_array_equal(one, expected)
 
 
 @pytest.mark.parametrize(("gap_s", "keeps"), [(0.7, False), (1.3, True)])
@@ -231,6 +256,49 @@ def test_a_planner_without_time_still_plans() -> None:
     config = replace(QUICK, deadline_s=0.0, refine_steps=5)
     plan = LatentPlanner(config=config).plan(observation_of(road_scene()))
     assert np.isfinite(plan.position_m).all()
+
+
+@pytest.mark.parametrize(("deadline_s", "steps"), [(5.5, 2), (None, 4)])
+def test_a_deadline_ends_refinement_between_its_steps(
+    monkeypatch: pytest.MonkeyPatch, deadline_s: float | None, steps: int
+) -> None:
+    """Every look at this clock takes a second: three before refinement, then one at its start and one at each step."""
+    made = []
+
+    def counted(*args: Any, **options: Any) -> Refinement:
+        refinement = refine_latents(*args, **options)
+        made.append(refinement.steps)
+        return refinement
+
+    monkeypatch.setattr(latent, "refine_latents", counted)
+    config = replace(QUICK, refine_steps=4, deadline_s=deadline_s)
+    plan = LatentPlanner(config=config, clock=count(0.0).__next__).plan(observation_of(road_scene()))
+    assert made == [steps]
+    assert np.isfinite(plan.position_m).all()
+
+
+def test_a_scenario_cuts_its_map_once(monkeypatch: pytest.MonkeyPatch) -> None:
+    """What is remembered from step to step changes nothing: a planner that forgets drives the same way."""
+    cuts = []
+
+    def counted(features: MapFeatures, **options: Any) -> CutMap:
+        cuts.append(features)
+        return cut_map(features, **options)
+
+    class Forgetful:
+        def plan(self, observation: Observation) -> Trajectory:
+            memory = observation.memory
+            if isinstance(memory, LatentMemory):
+                memory = replace(memory, cut=planner_of("sumo-small").cut_map(observation.scene.map))
+            return LatentPlanner(config=QUICK).plan(replace(observation, memory=memory))
+
+    scene, config = sample_scenes(1)[0], SimulationConfig(horizon_s=0.5)
+    monkeypatch.setattr(planner_module, "cut_map", counted)
+    once = simulate(scene, LatentPlanner(config=QUICK), traffic=ReplayTraffic(), config=config)
+    assert len(cuts) == 1
+    anew = simulate(scene, Forgetful(), traffic=ReplayTraffic(), config=config)
+    assert len(cuts) == 6
+    np.testing.assert_allclose(once.history.ego.rear_axle_m, anew.history.ego.rear_axle_m, atol=1e-9)
 
 
 def test_imitation_begins_where_the_car_is() -> None:

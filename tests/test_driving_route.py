@@ -89,6 +89,14 @@ def test_a_lane_change_that_has_begun_goes_on_from_where_the_car_is() -> None:
     np.testing.assert_allclose(y, [1.0, 2.25, 3.5], atol=0.1)
 
 
+@pytest.mark.parametrize("y_m", [0.0, 0.4], ids=["in the middle", "left of it"])
+def test_a_lane_that_begins_further_on_is_not_entered_before_it_begins(y_m: float) -> None:
+    pocket = Route(lanes=np.array([0, 1, 3], np.int32), sections=np.array([0, 1, 2], np.int32))
+    points = along_route(replace(road_scene(), route=pocket), y_m=y_m)
+    y = np.interp([0.0, 25.0, 48.0, 70.0, 95.0], points[:, 0], points[:, 1])
+    np.testing.assert_allclose(y, [0.0, 0.0, 0.0, 1.75, 3.5], atol=0.2)
+
+
 @pytest.mark.parametrize("y_m", [0.0, 3.0], ids=["right", "left"])
 def test_without_a_route_the_lane_under_the_car_is_followed(y_m: float) -> None:
     points = along_route(replace(road_scene(), route=None), y_m=y_m)

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scenes import bare_scene, small_map, small_scene
 from tiny_model import FEATURES, assert_same_example, assert_same_poses, crowd, moved, observed, sample_scenes
 from waycode import Scene, WaycodeError
-from waycode.features import Batch, FeatureError, collate, extract
-from waycode.features.extract import cut_polylines, map_segments, to_own_frames
+from waycode.features import Batch, FeatureConfig, FeatureError, collate, cut_map, extract
+from waycode.features.extract import cut_polylines, segments_near, to_own_frames
 from waycode.features.types import SegmentKind
 from waycode.scene import MapFeatures, Polylines, Signals, StopSigns, as_pairs
 from waycode.scene.frames import rotate
@@ -268,10 +268,43 @@ def test_pieces_without_extent_turn_with_the_scene(features: MapFeatures, headin
     for angle_rad in (0.0, 1.1, -2.5):
         turned = moved(scene, angle_rad=angle_rad, shift_m=(7.0, -3.0))
         centres = rotate(MIDDLE, angle_rad).astype(np.float32) + np.array([7, -3], np.float32)
-        segments = map_segments(turned.map, Signals(), 0, centres=centres, config=FEATURES)
+        segments, _ = segments_near(cut_map(turned.map, config=FEATURES), Signals(), 0, centres=centres)
         where = rotate(np.array([[3.0, 4.0]]), angle_rad)[0] + [7.0, -3.0]
         assert_same_poses(segments.pose[-1:], np.array([[*where, heading_rad + angle_rad]]))
         np.testing.assert_allclose(segments.points_m[-1], 0, atol=1e-5)
+
+
+@pytest.mark.parametrize("scene", [*sample_scenes(), crowd(), small_scene(), bare_scene()], ids=lambda scene: scene.id)
+def test_a_map_that_is_cut_once_serves_all_steps(scene: Scene) -> None:
+    """Lights and agents change from step to step; the map that was cut beforehand is as good as one cut anew."""
+    config = replace(FEATURES, max_distance_m=40.0)
+    cut = cut_map(scene.map, config=config)
+    before = cut.segments.pose.copy()
+    for step in range(0, scene.num_steps, max(1, scene.num_steps // 5)):
+        later = replace(scene, current_step=step)
+        for agents in (observed(later, 1), observed(later)[-2:]):
+            known = extract(later, agents, config=config, cut=cut)
+            assert_same_example(known, extract(later, agents, config=config))
+            assert np.array_equal(known.segments.signal, extract(later, agents, config=config).segments.signal)
+    np.testing.assert_array_equal(cut.segments.pose, before)
+
+
+def test_a_map_without_directions_is_cut_once_too() -> None:
+    """Its pieces look at the nearest agent, wherever that is."""
+    scene = with_map(crowd(), MapFeatures(stop_signs=ONLY_SIGN))
+    cut = cut_map(scene.map, config=FEATURES)
+    for agent in observed(scene, 3):
+        known = extract(scene, [agent], config=FEATURES, cut=cut).segments
+        towards = scene.tracks.position_m[agent, scene.current_step] - ONLY_SIGN.position_m[0]
+        assert known.pose[0, 2] == pytest.approx(np.arctan2(towards[1], towards[0]), abs=1e-5)
+
+
+@pytest.mark.parametrize("config", [FEATURES, replace(FEATURES, segment_length_m=9.0)])
+def test_another_map_than_that_of_the_scene(config: FeatureConfig) -> None:
+    scene = small_scene()
+    cut = cut_map(scene.map if config != FEATURES else small_map(), config=config)
+    with pytest.raises(FeatureError, match="the map that was cut is not that of scene 'small', or the settings are"):
+        extract(scene, [0], config=FEATURES, cut=cut)
 
 
 def test_no_map_and_no_history() -> None:

@@ -91,8 +91,8 @@ def test_report_adds_up_by_hand() -> None:
         made_up(1, Group.NOT_AVAILABLE, (0, 0, 0, 0, 0, 0, 1, 0)),
     ]
     report = guidance_report(cases, task=TASKS["left-turn"], model="m", data="d", num_scenes=5, num_tokens=3)
-    assert report.num_cases == {Group.AVAILABLE: 3, Group.NOT_AVAILABLE: 1}
-    assert report.scenes_with_cases == {Group.AVAILABLE: 2, Group.NOT_AVAILABLE: 1}
+    assert report.num_cases == {Group.AVAILABLE: 3, Group.AVAILABLE_ELSEWHERE: 0, Group.NOT_AVAILABLE: 1}
+    assert report.scenes_with_cases == {Group.AVAILABLE: 2, Group.AVAILABLE_ELSEWHERE: 0, Group.NOT_AVAILABLE: 1}
     rows = report.rows[Group.AVAILABLE]
     assert list(rows) == methods(3)
     assert [rows[greedy(depth)][SUCCESS].mean for depth in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1])
@@ -102,11 +102,11 @@ def test_report_adds_up_by_hand() -> None:
     assert edge.mean == pytest.approx(1 / 3)
     holds = {target.claim: target.holds for target in report.targets}
     assert holds == {
-        "left turn available: success >= 90.0%": True,
-        "left turn available: edge_contact <= 1.0%": False,
-        "left turn available: infeasible <= 1.3%": True,
+        "left turn available, all-way stop: success >= 90.0%": True,
+        "left turn available, all-way stop: edge_contact <= 1.0%": False,
+        "left turn available, all-way stop: infeasible <= 1.3%": True,
         "no left turn available: success <= 2.4%": True,
-        "left turn available: success grows with depth": True,
+        "left turn available, all-way stop: success grows with depth": True,
     }
 
 
@@ -144,7 +144,12 @@ def test_examples_are_successes_and_failures_of_different_scenes() -> None:
         for scene, success in ((0, 1), (0, 1), (1, 1), (2, 1), (3, 0))
     ]
     chosen = chosen_examples(cases, greedy(3))
-    assert [(one.scene_number, one.answer(greedy(3)).measures[SUCCESS]) for one in chosen] == [(0, 1), (1, 1), (3, 0)]
+    assert [(one.scene_number, one.answer(greedy(3)).measures[SUCCESS]) for one in chosen] == [
+        (0, 1),
+        (1, 1),
+        (2, 1),
+        (3, 0),
+    ]
 
 
 def test_pictures(answered: list[AnsweredCase], tmp_path: Path) -> None:

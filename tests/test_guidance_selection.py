@@ -8,7 +8,7 @@ import pytest
 from test_manoeuvre import CURRENT, STEPS, TIME_S, arc, lanes_of, scene_of, straight
 from waycode.evaluation.left_turns import DrivingLimits, earliest_turn_s, left_turns_ahead
 from waycode.evaluation.selection import Group, lane_change_cases, left_turn_cases, slow_down_cases
-from waycode.scene import Lanes, Scene, as_pairs
+from waycode.scene import Lanes, Scene, StopSigns, as_pairs
 
 RADIUS_M = 10.0
 
@@ -105,7 +105,7 @@ def test_who_is_too_fast_cannot_turn(speed_mps: float, possible: bool) -> None:
 @pytest.mark.parametrize(
     ("scene", "expected"),
     [
-        pytest.param(driving(-20, 8.0, crossing()), [Group.AVAILABLE], id="available"),
+        pytest.param(driving(-20, 8.0, crossing()), [Group.AVAILABLE_ELSEWHERE], id="available"),
         pytest.param(driving(-20, 8.0, crossing(legal=False)), [Group.NOT_AVAILABLE], id="no legal connection"),
         pytest.param(driving(-20, 8.0, crossing(side=-1)), [Group.NOT_AVAILABLE], id="only a right turn"),
         pytest.param(driving(-5, 12.0, crossing()), [], id="too near for its speed"),
@@ -117,6 +117,16 @@ def test_who_is_too_fast_cannot_turn(speed_mps: float, possible: bool) -> None:
 )
 def test_left_turn_cases(scene: Scene, expected: list[Group]) -> None:
     assert [case.group for case in left_turn_cases(scene)] == expected
+
+
+@pytest.mark.parametrize(("num_signs", "expected"), [(2, Group.AVAILABLE_ELSEWHERE), (3, Group.AVAILABLE)])
+def test_an_all_way_stop_has_several_signs(num_signs: int, expected: Group) -> None:
+    scene = driving(-20, 8.0, crossing())
+    near = np.array([[2.0, -5.0], [10.0, 8.0], [18.0, 5.0]], np.float32)[:num_signs]
+    far = np.array([[70.0, 5.0]], np.float32)  # by the next crossing
+    signs = StopSigns(position_m=np.concatenate([near, far]))
+    (case,) = left_turn_cases(replace(scene, map=replace(scene.map, stop_signs=signs)))
+    assert case.group == expected
 
 
 def test_a_junction_without_any_turn_is_no_crossing() -> None:

@@ -16,7 +16,7 @@ from waycode.model import Trajectories
 from waycode.model.search_adapter import PrefixDecoder
 from waycode.objectives import BaseObjective, Candidates, GoalPoint, LaneChange, Reconstruction, TerminalVariance
 from waycode.planner import Plan, PlannerError, PlanStatus, View
-from waycode.planner.refining import refine_latents
+from waycode.planner.refining import Refinement, refine_latents
 from waycode.planner.stages import stages_of
 from waycode.scene.frames import rotate
 from waycode.search import beam_search
@@ -167,6 +167,12 @@ class Counting:
         return candidates.final_std_m
 
 
+def test_a_map_that_was_cut_before_is_seen_the_same(planner: Planner, scene: Scene, view: View) -> None:
+    known = planner.encode(scene, cut=planner.cut_map(scene.map))
+    torch.testing.assert_close(known.seen.tokens, view.seen.tokens, atol=0, rtol=0)
+    assert same(known.plan(LaneChange(0)), view.plan(LaneChange(0)))
+
+
 def test_no_time_ends_the_search_after_the_first_token(view: View) -> None:
     counting = Counting()
     plan = view.plan(counting, deadline_s=0.0, refine_steps=5)
@@ -246,6 +252,46 @@ def test_what_leads_away_from_the_objective_is_not_kept(view: View) -> None:
     )
     assert view.decode(refinement.latents).final_std_m <= start.final_std_m * (1 + 1e-5)
     assert refinement.num_decodes == 6
+
+
+@pytest.mark.parametrize(("deadline_s", "steps"), [(0.0, 0), (2.0, 1), (3.5, 2), (None, 5)])
+def test_a_deadline_leaves_the_best_of_the_steps_before_it(view: View, deadline_s: float | None, steps: int) -> None:
+    """A decode takes a second here; the plan is what it would be if only so many steps had been asked for."""
+    found = view.plan(LaneChange(0))
+    decodes = Counting()
+
+    def refined(**limits: Any) -> Refinement:
+        decodes.sizes.clear()
+        return refine_latents(
+            view._decoder,
+            torch.from_numpy(found.latents).float(),
+            slope=decodes,
+            judge=decodes,
+            sigma_max_m=view.sigma_max_m,
+            **limits,
+        )
+
+    early = refined(steps=5, deadline_s=deadline_s, clock=lambda: float(len(decodes.sizes)))
+    assert (early.steps, early.num_decodes) == (steps, steps + 1)
+    assert early.moved == (steps > 0)
+    torch.testing.assert_close(early.latents, refined(steps=steps).latents)
+
+
+def test_what_was_refined_is_not_decoded_again(view: View) -> None:
+    found = view.plan(LaneChange(0))
+    surer = TerminalVariance()
+    refinement = refine_latents(
+        view._decoder,
+        torch.from_numpy(found.latents).float(),
+        slope=surer,
+        judge=surer,
+        steps=3,
+        sigma_max_m=view.sigma_max_m,
+    )
+    again = view.decode_many(refinement.latents[None])
+    assert not refinement.candidate.position_m.requires_grad
+    torch.testing.assert_close(refinement.candidate.position_m, again.position_m, atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(refinement.candidate.std_m, again.std_m, atol=1e-4, rtol=1e-5)
 
 
 def test_refinement_of_levels_never_gives_up_an_earlier_one(view: View) -> None:

@@ -152,6 +152,45 @@ def test_settings_that_are_none(steps: int, learning_rate: float) -> None:
         refine(bent, distance_to(0.0), start(0), steps=steps, learning_rate=learning_rate)
 
 
+def test_the_last_step_asks_for_no_gradient() -> None:
+    """Nobody descends from there; all else is as if it had one."""
+    asked: list[bool] = []
+
+    def objective(decoded: Tensor) -> Tensor:
+        asked.append(decoded.requires_grad)
+        return distance_to(1.0)(decoded)
+
+    found = refine(bent, objective, start(2), steps=3)
+    assert asked == [True, True, True, False]
+    torch.testing.assert_close(found.cost_after, distance_to(1.0)(bent(found.latents)))
+
+
+@pytest.mark.parametrize(
+    ("deadline_s", "steps"), [(0.0, 0), (1.9, 0), (2.0, 1), (3.9, 2), (4.0, 3), (99.0, 6), (None, 6)]
+)
+def test_refinement_ends_before_its_deadline(deadline_s: float | None, steps: int) -> None:
+    """A look takes a second: the first is at the start, a step is made only if its look will end in time."""
+    now_s = 100.0
+
+    def decode(latents: Tensor) -> Tensor:
+        nonlocal now_s
+        now_s += 1.0
+        return bent(latents)
+
+    found = refine(decode, distance_to(1.0), start(4), steps=6, deadline_s=deadline_s, clock=lambda: now_s)
+    assert found.steps == steps
+    assert now_s == 101.0 + steps
+    as_many = refine(bent, distance_to(1.0), start(4), steps=steps)
+    torch.testing.assert_close(found.latents, as_many.latents)  # the best so far
+    torch.testing.assert_close(found.cost_after, as_many.cost_after)
+
+
+@pytest.mark.parametrize("deadline_s", [-1.0, float("nan")])
+def test_a_deadline_that_is_none(deadline_s: float) -> None:
+    with pytest.raises(ValueError, match=f"deadline_s is {deadline_s}, expected 0 or more seconds"):
+        refine(bent, distance_to(1.0), start(0), steps=1, deadline_s=deadline_s)
+
+
 def refined_by_the_model(*, steps: int, causal: bool = True, width: int = 2) -> tuple[RefineResult, Tensor]:
     """The best codes of a beam, refined towards a goal; and the costs of the search."""
     model = tiny_model(causal=causal)

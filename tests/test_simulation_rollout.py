@@ -8,7 +8,7 @@ from itertools import pairwise
 import numpy as np
 import pytest
 
-from driving_scenes import NOW, STEPS, car_tracks, road_scene, sample_scenes
+from driving_scenes import NOW, STEPS, car_tracks, road_scene, sample_scenes, straight_road
 from waycode.baselines import ConstantVelocity, IdmPlanner, LogReplay, PdmClosed
 from waycode.driving import EgoState, Observation, PerfectTracker, Planner, Trajectory, Vehicle
 from waycode.features import FeatureConfig, extract
@@ -168,6 +168,12 @@ def test_the_run_ends_where_the_ego_was_last_observed() -> None:
         replace(scene, tracks=replace(scene.tracks, valid=valid)), ConstantVelocity(), traffic=ReplayTraffic()
     )
     assert len(result.history.ego) == 21
+
+
+def test_the_run_ends_where_the_recorded_ego_leaves_the_map() -> None:
+    scene = replace(road_scene(speed_mps=20.0), map=straight_road(60.0))
+    result = simulate(scene, ConstantVelocity(), traffic=ReplayTraffic())
+    assert len(result.history.ego) == 31  # 60 m at 20 m/s take 3 s
 
 
 @dataclass(frozen=True)

@@ -46,6 +46,28 @@ def test_a_vehicle_stops_behind_an_ego_that_stands() -> None:
     assert blind.position_m[0, 0] > 45
 
 
+def speed_lost_mps(*, ego_y_m: float, ego_speed_mps: float) -> float:
+    """How much slower a vehicle gets within a step for an ego that drives along +y towards its path at x = 30."""
+    ego = one_car(30.0, ego_y_m - CAR.rear_axle_to_centre_m, heading_rad=np.pi / 2, speed_mps=ego_speed_mps)
+    (after,) = driven(road_scene(others=((0.0, 0.0, 11.9),)), ego, steps=1)
+    return float(11.9 - after.velocity_mps[0, 0])
+
+
+def test_a_vehicle_brakes_for_an_ego_that_crosses_before_it() -> None:
+    assert speed_lost_mps(ego_y_m=-10.0, ego_speed_mps=8.0) > 0.15  # it is there after 0.8 s, the vehicle after 2 s
+
+
+def test_a_vehicle_does_not_brake_for_an_ego_that_comes_too_late_or_stands() -> None:
+    assert speed_lost_mps(ego_y_m=-10.0, ego_speed_mps=2.0) < 0.1
+    assert speed_lost_mps(ego_y_m=-10.0, ego_speed_mps=0.0) < 0.1
+
+
+def test_a_vehicle_does_not_brake_for_who_comes_the_other_way() -> None:
+    ego = one_car(40.0, 3.0, heading_rad=np.pi, speed_mps=10.0)
+    (after,) = driven(road_scene(others=((0.0, 0.0, 11.9),)), ego, steps=1)
+    assert after.velocity_mps[0, 0] > 11.8
+
+
 def test_a_vehicle_stops_at_a_red_light_and_not_at_a_green_one() -> None:
     others = ((15.0, 0.0, 8.0),)
     scene = road_scene(others=others, light=SignalState.STOP, steps=LONG)

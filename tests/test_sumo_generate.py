@@ -105,7 +105,12 @@ def test_a_scene_can_be_brought_back_to_life(scenes: list[Scene], tmp_path: Path
     live = rebuild(scene, tmp_path)
     traffic, window = live.traffic, live.window
     recording = record(
-        traffic.network.path, traffic.demand, folder=tmp_path, seed=traffic.sumo_seed, num_steps=window.steps.stop
+        traffic.network.path,
+        traffic.demand,
+        spells=traffic.spells,
+        folder=tmp_path,
+        seed=traffic.sumo_seed,
+        num_steps=window.steps.stop,
     )
     life = next(life for life in recording.lives if life.id == window.ego)
     bumper = life.position_m[window.current_step - life.first_step]

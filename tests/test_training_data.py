@@ -11,7 +11,8 @@ import torch
 from waycode.demo import bundled_dataset
 from waycode.features.mirror import mirror
 from waycode.model.bottleneck import quantise
-from waycode.scene.manoeuvre import Manoeuvre
+from waycode.scene import Scene, TrackType
+from waycode.scene.manoeuvre import LaneIndex, Manoeuvre
 from waycode.training.config import TrainingConfig, tiny
 from waycode.training.data import (
     SCENES_PER_WINDOW,
@@ -20,6 +21,7 @@ from waycode.training.data import (
     StepSampler,
     balancing_weights,
     index_agents,
+    leaves_map,
     shuffle_nearby,
 )
 from waycode.training.module import AutoencoderModule
@@ -37,6 +39,33 @@ def test_steps_are_a_pure_function_of_seed_and_step() -> None:
     assert list(StepSampler(scenes, config, first_step=17)) == whole[17:]
     assert len(StepSampler(scenes, config, first_step=17)) == 40  # of the whole run
     assert list(StepSampler(scenes, replace(config, seed=6))) != whole
+
+
+def with_ends(scene: Scene, x_m: float, *, kind: TrackType) -> Scene:
+    """The scene with all its tracks of one kind, last seen at this place; the map's lanes lie around the origin."""
+    tracks = scene.tracks
+    x, types = tracks.x_m.copy(), np.full_like(tracks.types, kind)
+    last = tracks.num_steps - 1 - tracks.valid[:, ::-1].argmax(axis=1)
+    x[np.arange(len(tracks)), last] = x_m
+    return replace(scene, tracks=replace(tracks, x_m=x, types=types))
+
+
+@pytest.mark.parametrize(
+    ("x_m", "kind", "leaves"),
+    [
+        pytest.param(5_000.0, TrackType.VEHICLE, True, id="a car beyond the map"),
+        pytest.param(5_000.0, TrackType.PEDESTRIAN, False, id="a pedestrian needs no lane"),
+        pytest.param(None, TrackType.VEHICLE, False, id="on a lane"),
+    ],
+)
+def test_who_leaves_the_map_is_not_modelled(x_m: float | None, kind: TrackType, leaves: bool) -> None:
+    scene = bundled_dataset()[0]
+    lanes = LaneIndex(scene.map.lanes)
+    ego = scene.tracks.ego_index or 0
+    changed = scene if x_m is None else with_ends(scene, x_m, kind=kind)
+    assert leaves_map(changed, [ego], lanes).tolist() == [leaves]
+    bare = LaneIndex(replace(scene, map=type(scene.map)()).map.lanes)
+    assert not leaves_map(changed, [ego], bare).any()  # a map without lanes cannot be left
 
 
 @pytest.mark.parametrize("num_scenes", [9, 10, 2])

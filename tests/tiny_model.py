@@ -13,7 +13,7 @@ from torch import Tensor
 
 from scenes import traffic_scene
 from waycode import Dataset, Scene
-from waycode.features import Agents, Batch, Example, FeatureConfig, SceneFeatures, collate, extract
+from waycode.features import Batch, Example, FeatureConfig, SceneFeatures, collate, extract
 from waycode.model import Model, ModelConfig, SceneMemory, SceneTokens
 from waycode.scene import Polylines
 from waycode.scene.frames import rotate, wrap_angle
@@ -167,4 +167,4 @@ def one_row(batch: Batch, row: int) -> Batch:
     scene, slot = (int(index[row]) for index in batch.agents.mask.nonzero(as_tuple=True))
     mask = torch.zeros_like(batch.agents.mask)
     mask[scene, slot] = True
-    return replace(batch, agents=Agents(track=batch.agents.track, mask=mask))
+    return replace(batch, agents=replace(batch.agents, mask=mask))

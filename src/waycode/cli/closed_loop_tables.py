@@ -1,6 +1,6 @@
 """How planners drive, as tables for people."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 from rich.console import Group, RenderableType
 from rich.table import Table
@@ -21,9 +21,10 @@ _HEADINGS = {  # short, and without the two that are nearly always 100: a termin
 MOST_NAMED = 10
 
 
-def closed_loop_tables(title: str, rows: Sequence[ClosedLoopRow]) -> RenderableType:
-    """Scores with intervals, and every scenario that failed with its reason."""
+def closed_loop_tables(title: str, rows: Sequence[ClosedLoopRow], *, left_out: Mapping[str, int]) -> RenderableType:
+    """Scores with intervals, what was left out, and every scenario that failed with its reason."""
     parts: list[RenderableType] = [_scores(title, rows)]
+    parts += [Text(f"left out: {count} scenes ({reason})") for reason, count in left_out.items()]
     for row in rows:
         if row.failed:
             parts.append(Text(f"{row.planner} failed in {len(row.failed)} of {row.num_scenarios} scenarios:"))

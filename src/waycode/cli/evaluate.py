@@ -23,7 +23,9 @@ class Evaluate:
     .json, a .png and a picture of examples under its name.
 
     closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all of them beside each other,
-    in replayed and in reacting traffic; or latent search with other depths, beams and objectives. Each writes a .json.
+    in replayed and in reacting traffic; or latent search with other depths, beams and objectives. Each writes a .json,
+    a .parquet with a row per run, and a .png. Left out are scenes whose ego is no car or speeds in the log (they are
+    counted). With --out, a run that was stopped goes on when it is run again.
     """
 
     what: tyro.conf.Positional[
@@ -122,6 +124,7 @@ class Evaluate:
     def _closed_loop(self) -> int:
         from waycode.cli.closed_loop_tables import closed_loop_tables
         from waycode.evaluation.closed_loop import ClosedLoopReport, ablation, comparison, drive_all
+        from waycode.evaluation.closed_loop_picture import save_closed_loop
         from waycode.scene.dataset import Dataset
         from waycode.simulation.scenarios import choose_scenarios
         from waycode.training.checks import check_fit
@@ -129,21 +132,25 @@ class Evaluate:
 
         dataset = Dataset(self.data)
         check_fit(dataset, open_model(self.model).model.config.features)
-        chosen = choose_scenarios(dataset, self.scenes)
+        chosen = choose_scenarios(dataset, self.scenes, only_fit=True)
+        if not chosen.indices:
+            raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
         make = ablation if self.what == "closed-loop-ablation" else comparison
         campaigns = make(self.data, chosen.indices, model=self.model)
+        scores = None if self.out is None else self.out / f"{self.what}.parquet"
         with progress("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
-            driven = drive_all(campaigns, workers=self.workers, on_scenarios=advance)
+            driven = drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
         report = ClosedLoopReport(
             name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
             rows=[row for row, _ in driven],
         )  # fmt: skip
         if self.out is not None:
             report.write(self.out)
+            save_closed_loop(report, self.out / f"{self.what}.png")
         if self.json:
             say_json(report.as_json())
         else:
-            say(closed_loop_tables(f"{self.data}: closed loop", report.rows))
+            say(closed_loop_tables(f"{self.data}: closed loop", report.rows, left_out=report.left_out))
             if self.out is not None:
-                say(f"{self.out}: {self.what}.json")
+                say(f"{self.out}: {self.what}.json, {self.what}.parquet, {self.what}.png")
         return 0

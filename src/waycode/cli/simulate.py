@@ -11,6 +11,7 @@ if TYPE_CHECKING:
     from waycode.simulation.campaign import Campaign, ScenarioResult
 
 SCORES_FILE = "scores.parquet"
+STILL_RADIUS_M = 40.0
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -18,8 +19,8 @@ class Simulate:
     """Drive a planner through scenes, step by step, and score it by nuPlan's closed-loop formula.
 
     The other road users do what they did in the log (replay), react to the ego (idm), or are driven by SUMO (sumo, for
-    generated scenes). With --out, scores.parquet has a row per scenario, and the worst are drawn. A planner that fails
-    scores 0 in that scenario, which is named.
+    generated scenes). With --out, scores.parquet has a row per scenario, and the worst are drawn; a run that was
+    stopped goes on when it is run again. A planner that fails scores 0 in that scenario, which is named.
     """
 
     data: Path
@@ -50,7 +51,7 @@ class Simulate:
     def run(self) -> int:
         self._check()
         from waycode.cli.closed_loop_tables import closed_loop_tables
-        from waycode.evaluation.closed_loop import drive_all, write_scores
+        from waycode.evaluation.closed_loop import drive_all
         from waycode.scene.dataset import Dataset
         from waycode.simulation.campaign import Campaign
         from waycode.simulation.registry import PlannerSpec, build_traffic
@@ -67,16 +68,16 @@ class Simulate:
         campaign = Campaign(
             folder=self.data, indices=chosen.indices, planner=planner, traffic=self.traffic, horizon_s=self.horizon_s
         )
+        scores = None if self.out is None else self.out / SCORES_FILE
         with progress("driving", len(chosen.indices)) as advance:
-            ((row, results),) = drive_all({self.planner: campaign}, workers=self.workers, on_scenarios=advance)
+            ((row, results),) = drive_all(
+                {self.planner: campaign}, scores=scores, workers=self.workers, on_scenarios=advance
+            )
         if self.json:
             say_json(row)
         else:
-            say(closed_loop_tables(f"{self.data}: closed loop", [row]))
-            for reason, count in chosen.left_out.items():
-                say(f"left out: {count} scenes ({reason})")
+            say(closed_loop_tables(f"{self.data}: closed loop", [row], left_out=chosen.left_out))
         if self.out is not None:
-            write_scores(results, self.out / SCORES_FILE)
             files = self._draw(campaign, results, self.out)
             if not self.json:
                 say(f"{self.out}: {', '.join([SCORES_FILE, *files])}")
@@ -93,21 +94,21 @@ class Simulate:
             raise UsageError("--video needs a folder to write to: give --out")
 
     def _draw(self, campaign: "Campaign", results: "list[ScenarioResult]", folder: Path) -> list[str]:
-        """Drives the worst scenarios once more (runs repeat) and draws how they ended; names of the files."""
+        """Drives the worst scenarios once more (runs repeat) and draws where they lost most; names of the files."""
         from waycode.evaluation.closed_loop import worst
         from waycode.plotting.animation import save_animation
         from waycode.plotting.scene_picture import save_scene_picture
         from waycode.scene.dataset import Dataset
-        from waycode.simulation.campaign import drive_scenario
+        from waycode.simulation.campaign import at_its_worst
 
         dataset, files = Dataset(campaign.folder), []
         for place, result in enumerate(worst(results, self.worst), start=1):
-            logged = dataset[result.index]
-            # Where nothing could be driven there is nothing to see but the log.
-            driven = drive_scenario(logged, campaign).scene if len(result.planning_s) else logged
+            if len(result.planning_s) == 0:
+                continue  # nothing was driven, so there is nothing to see
+            driven, step = at_its_worst(dataset[result.index], campaign)
             name = f"worst-{place}-scene-{result.index}"
-            files.append(save_scene_picture(driven, folder / f"{name}.png").name)
+            files.append(save_scene_picture(driven, folder / f"{name}.png", step=step, radius_m=STILL_RADIUS_M).name)
             if self.video:
                 path = folder / f"{name}.gif"
-                files.append(save_animation(driven, path, first_step=logged.current_step).name)
+                files.append(save_animation(driven, path, first_step=driven.current_step).name)
         return files

@@ -21,7 +21,7 @@ from waycode.scene.geometry import resample
 
 OUTSIDE_TOLERANCE_M = 0.3  # nuPlan forgives corners that are less far out
 # A lane that ends with no other lane near the point OPEN_END_M further on leaves the map; the road goes on unseen.
-OPEN_END_M, OPEN_END_CLEARANCE_M, BEYOND_MAP_M = 10.0, 9.0, 60.0
+OPEN_END_M, OPEN_END_CLEARANCE_M, BEYOND_MAP_M = 25.0, 9.0, 60.0
 PIECE_POINTS = 8
 EDGE_SPACING_M = 1.0
 

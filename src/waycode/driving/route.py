@@ -145,9 +145,9 @@ def _blended(lanes: Lanes, chain: list[int], *, position_m: Float[np.ndarray, " 
     from_m, offset_m = (float(values[0]) for values in project(position_m[None], line.points_m)[:2])
     for index, run in enumerate(runs[1:]):
         other = strand_of(lanes, run)
-        offset_other_m = float(project(position_m[None], other.points_m)[1][0])
+        along_other_m, offset_other_m = (float(values[0]) for values in project(position_m[None], other.points_m)[:2])
         # A car that is on its way between the two lanes goes on from there.
-        between = index == 0 and offset_m * offset_other_m < 0
+        between = index == 0 and offset_m * offset_other_m < 0 and along_other_m > 0
         share = abs(offset_m) / (abs(offset_m) + abs(offset_other_m)) if between else 0.0
         line, from_m = _changed(line, other, from_m=from_m, speed_mps=speed_mps, start_share=share)
     return line
@@ -156,13 +156,17 @@ def _blended(lanes: Lanes, chain: list[int], *, position_m: Float[np.ndarray, " 
 def _changed(
     one: Strand, other: Strand, *, from_m: float, speed_mps: float, start_share: float
 ) -> tuple[Strand, float]:
-    """A line that leaves `one` at `from_m` and is on `other` some seconds later, and where on it that is."""
+    """A line that leaves `one` at `from_m` and is on `other` some seconds later, and where on it that is.
+
+    Where `other` begins only further on (a pocket for turning left), it is left there.
+    """
     along, along_other = arclengths(one.points_m), arclengths(other.points_m)
-    start = min(from_m, float(along[-1]) - 5.0)
+    at = project(one.points_m, other.points_m)[0]
+    beside_m = float(along[(at > 0).argmax()])
+    start = min(max(from_m, beside_m), float(along[-1]) - 5.0)
     length = float(np.clip(CHANGE_DURATION_S * speed_mps, LEAST_CHANGE_M, max(5.0, 0.8 * (along[-1] - start))))
     weight = np.clip((along - start) / length, 0, 1)
     weight = start_share + (1 - start_share) * weight * weight * (3 - 2 * weight)
-    at = project(one.points_m, other.points_m)[0]
     changing = along < start + length
     left, share = one[changing], weight[changing, None]
     mixed = (1 - share) * left.points_m + share * interpolate(other.points_m, at[changing])

@@ -2,7 +2,7 @@
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -10,9 +10,11 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from waycode.evaluation.closed_loop_parts import Parts, as_table, settings_of
 from waycode.evaluation.guidance_report import Estimate
 from waycode.evaluation.metrics import bootstrap_interval
 from waycode.evaluation.reconstruction import EvaluationError
+from waycode.scene.files import replace_file
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
 from waycode.simulation.planners import JudgeConfig, LatentConfig
 from waycode.simulation.registry import PlannerSpec, TrafficName
@@ -85,20 +87,56 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
     )
 
 
+Driven = list[tuple[ClosedLoopRow, list[ScenarioResult]]]
+
+
 def drive_all(
-    campaigns: Mapping[str, Campaign], *, workers: int = 1, on_scenarios: Callable[[int], None] = lambda count: None
-) -> list[tuple[ClosedLoopRow, list[ScenarioResult]]]:
-    """Every campaign in turn, by the name that its row is to have."""
+    campaigns: Mapping[str, Campaign],
+    *,
+    scores: Path | None = None,
+    workers: int = 1,
+    on_scenarios: Callable[[int], None] = lambda count: None,
+) -> Driven:
+    """Every campaign in turn, by the name that its row is to have.
+
+    With `scores`, a row per run is written there in the end, and until then beside it: what a run had driven before it
+    was stopped is not driven again.
+    """
+    if scores is None:
+        return _drive_each(campaigns, parts=None, workers=workers, on_scenarios=on_scenarios)
+    parts = Parts(scores.with_suffix(".unfinished"))
+    with parts.kept_until_done():
+        driven = _drive_each(campaigns, parts=parts, workers=workers, on_scenarios=on_scenarios)
+        write_scores(driven, scores)
+    return driven
+
+
+def _drive_each(
+    campaigns: Mapping[str, Campaign], *, parts: Parts | None, workers: int, on_scenarios: Callable[[int], None]
+) -> Driven:
     driven = []
     for name, campaign in campaigns.items():
-        results = []
-        for result in drive_campaign(campaign, workers=workers):
-            results.append(result)
-            on_scenarios(1)
-        results.sort(key=lambda result: result.index)
+        results = _drive_rest(name, campaign, parts=parts, workers=workers, on_scenarios=on_scenarios)
         label = name.removesuffix(f" {TRAFFIC_LABELS[campaign.traffic]}")
         driven.append((closed_loop_row(results, planner=label, traffic=campaign.traffic), results))
     return driven
+
+
+def _drive_rest(
+    name: str, campaign: Campaign, *, parts: Parts | None, workers: int, on_scenarios: Callable[[int], None]
+) -> list[ScenarioResult]:
+    """The campaign's results in the order of the scenes; each is kept as soon as it is there."""
+    settings = "" if parts is None else settings_of(campaign)
+    results = [] if parts is None else parts.kept(name, campaign, settings=settings)
+    on_scenarios(len(results))
+    known = {result.index for result in results}
+    rest = replace(campaign, indices=tuple(index for index in campaign.indices if index not in known))
+    for result in drive_campaign(rest, workers=workers):
+        if parts is not None:
+            parts.keep(name, result, settings=settings)
+        results.append(result)
+        on_scenarios(1)
+    return sorted(results, key=lambda result: result.index)
 
 
 def comparison(
@@ -122,28 +160,21 @@ def ablation(folder: Path, indices: tuple[int, ...], *, model: str) -> dict[str,
     }
 
 
-def write_scores(results: Sequence[ScenarioResult], path: Path) -> None:
-    """One row per scenario."""
+def write_scores(driven: Driven, path: Path) -> None:
+    """One row per planner, traffic and scenario."""
+    tables = []
+    for row, results in driven:
+        scores = as_table(results)
+        for place, (name, value) in enumerate((("planner", row.planner), ("traffic", row.traffic))):
+            scores = scores.add_column(place, name, pa.array([value] * len(results), pa.string()))
+        tables.append(scores)
     path.parent.mkdir(parents=True, exist_ok=True)
-    pq.write_table(pa.Table.from_pylist([_as_row(result) for result in results]), path)
+    replace_file(path, lambda unfinished: pq.write_table(pa.concat_tables(tables), unfinished))
 
 
 def worst(results: Sequence[ScenarioResult], count: int) -> list[ScenarioResult]:
     """The scenarios with the least score, the worst first."""
     return sorted(results, key=lambda result: (result.score, result.index))[:count]
-
-
-def _as_row(result: ScenarioResult) -> dict[str, Any]:
-    return {
-        "index": result.index,
-        "scene_id": result.scene_id,
-        "tags": list(result.tags),
-        "score": result.score,
-        **result.metrics,
-        "failure": result.failure,
-        "reasons": list(result.reasons),
-        "planning_ms_median": 1e3 * float(np.median(result.planning_s)) if len(result.planning_s) else None,
-    }
 
 
 def _estimate(values: Sequence[float]) -> Estimate:

@@ -157,7 +157,7 @@ TASKS: dict[str, GuidanceTask] = {
         GuidanceTask(
             name="left-turn",
             select=left_turn_cases,
-            objectives={Group.AVAILABLE: LeftTurn(), Group.NOT_AVAILABLE: LeftTurn()},
+            objectives=dict.fromkeys((Group.AVAILABLE, Group.AVAILABLE_ELSEWHERE, Group.NOT_AVAILABLE), LeftTurn()),
             measure=_left_turn,
         ),
         GuidanceTask(

@@ -10,14 +10,23 @@ from matplotlib.figure import Figure
 from waycode.evaluation.guidance import BEAM, DECODED, RECORDED, SUCCESS, UNGUIDED, AnsweredCase, greedy
 from waycode.evaluation.guidance_report import Estimate, GuidanceReport, Rows
 from waycode.evaluation.realism import MEASURES
+from waycode.evaluation.selection import Group
 from waycode.plotting import Outcome, save_outcomes_picture
 from waycode.plotting.chart import finish_chart
 from waycode.plotting.style import Style
 from waycode.scene import Scene
 
-EXAMPLES_PER_KIND = 2  # of success and of failure, per group
+MOST_EXAMPLES = 8  # of success and of failure, the same number of each group
 _STYLE = Style()
-_COLOURS = (_STYLE.chosen, _STYLE.ego)  # of the groups
+_COLOURS = (_STYLE.chosen, _STYLE.candidate, _STYLE.ego)  # of the groups
+_SHORT = {  # names of groups that fit above a panel
+    Group.AVAILABLE: "all-way stop",
+    Group.AVAILABLE_ELSEWHERE: "other crossing",
+    Group.NOT_AVAILABLE: "no left turn",
+    Group.ZERO: "no change",
+    Group.ONE: "one change",
+    Group.STEADY: "slow down",
+}
 
 
 def save_guidance(report: GuidanceReport, path: Path) -> None:
@@ -29,7 +38,7 @@ def draw_guidance(report: GuidanceReport) -> Figure:
     groups = list(report.rows)
     figure = Figure(figsize=(4.6 + 4.2 * len(groups), 4.6), facecolor=_STYLE.paper, layout="constrained")
     first, *others = figure.subplots(1, 1 + len(groups), squeeze=False)[0]
-    for group, colour in zip(groups, _COLOURS, strict=False):
+    for group, colour in zip(groups, _COLOURS[: len(groups)], strict=True):
         _draw_success(first, report.rows[group], num_tokens=report.num_tokens, colour=colour, label=group)
     first.set_xticks(range(report.num_tokens + 3), ["none", *map(str, range(1, report.num_tokens + 1)), "", BEAM])
     _finish(first, "Success", "tokens of greedy search", "% of cases (bars: 95 %)")
@@ -55,10 +64,11 @@ def save_examples(
 def chosen_examples(answered: Sequence[AnsweredCase], method: str) -> list[AnsweredCase]:
     """The first successes and failures of each group, from different scenes."""
     chosen: dict[tuple[str, bool], list[AnsweredCase]] = {}
+    most = max(1, MOST_EXAMPLES // (2 * len({one.case.group for one in answered})))
     for one in answered:
         solved = bool(one.answer(method).measures[SUCCESS])
         kind = chosen.setdefault((one.case.group, solved), [])
-        if len(kind) < EXAMPLES_PER_KIND and one.scene_number not in {other.scene_number for other in kind}:
+        if len(kind) < most and one.scene_number not in {other.scene_number for other in kind}:
             kind.append(one)
     return [one for _, kind in sorted(chosen.items(), key=lambda item: (item[0][0], not item[0][1])) for one in kind]
 
@@ -71,7 +81,7 @@ def _outcome(one: AnsweredCase, method: str, scene: Scene) -> Outcome:
         agent=one.case.agent,
         chosen_m=found.future_m,
         original_m=one.answer(RECORDED).future_m,
-        caption=f"{one.case.group}: {'done' if found.measures[SUCCESS] else 'not done'}",
+        caption=f"{_SHORT[one.case.group]}: {'done' if found.measures[SUCCESS] else 'not done'}",
         detail=", ".join([scene.tags[0] if scene.tags else scene.source, *wrong]),
     )
 

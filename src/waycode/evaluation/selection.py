@@ -21,6 +21,8 @@ HORIZON_STEPS = 80
 STRAIGHT_RAD = np.radians(20)  # who turns less, to either side, goes straight
 LATEST_TURN_S = 7.0  # leaves a second of the horizon to show the turn
 CROSSING_M = 15.0  # a junction is a crossing if some way that turns comes this close to the way straight on
+STOP_SIGN_M = 25.0  # and has the stop signs that are this close to it
+ALL_WAY_STOP_SIGNS = 3  # at least so many stop signs by a crossing: two can leave the other road its way
 HARDEST_ACCELERATION_MPS2 = 3.0  # to say how far a road user could get at all
 UNDER_WAY_S = 1.0  # who is on another lane sooner has begun to change already: it is too late to ask for none
 SPEED_NOW_MPS, SIMILAR_MPS = (8.0, 10.0), 1.0  # "around 9 m/s", "a similar average speed" (appendix A.7)
@@ -29,7 +31,8 @@ SPEED_NOW_MPS, SIMILAR_MPS = (8.0, 10.0), 1.0  # "around 9 m/s", "a similar aver
 class Group(StrEnum):
     """What a case stands for: the part of a table."""
 
-    AVAILABLE = "left turn available"
+    AVAILABLE = "left turn available, all-way stop"  # what the paper's table is about
+    AVAILABLE_ELSEWHERE = "left turn available, other crossing"
     NOT_AVAILABLE = "no left turn available"
     ZERO = "zero lane changes"
     ONE = "one lane change"
@@ -81,7 +84,7 @@ def left_turn_cases(scene: Scene) -> list[Case]:
     turning = _turning_points(scene)
     cases = []
     for row in np.flatnonzero(crosses & (bend < STRAIGHT_RAD)):
-        if not _near(vehicles.position_m[row, inside[row]], turning):
+        if not _near(vehicles.position_m[row, inside[row]], turning, within_m=CROSSING_M):
             continue
         group = _left_turn_group(scene, vehicles, int(row))
         if group is not None:
@@ -123,8 +126,11 @@ def _left_turn_group(scene: Scene, vehicles: _Vehicles, row: int) -> Group | Non
     if not turns:
         return Group.NOT_AVAILABLE
     times = [earliest_turn_s(lanes, turn, speed_mps=speed) for turn in turns]
-    in_time = any(time is not None and time <= LATEST_TURN_S for time in times)
-    return Group.AVAILABLE if in_time else None
+    if not any(time is not None and time <= LATEST_TURN_S for time in times):
+        return None
+    crossing = vehicles.position_m[row, lanes.in_junction[vehicles.lane[row]]]
+    signs = sum(_near(sign[None], crossing, within_m=STOP_SIGN_M) for sign in scene.map.stop_signs.position_m)
+    return Group.AVAILABLE if signs >= ALL_WAY_STOP_SIGNS else Group.AVAILABLE_ELSEWHERE
 
 
 def _turning_points(scene: Scene) -> Float[np.ndarray, "p 2"]:
@@ -134,6 +140,6 @@ def _turning_points(scene: Scene) -> Float[np.ndarray, "p 2"]:
     return np.concatenate([np.zeros((0, 2)), *(lanes.centrelines[lane].astype(np.float64) for lane in turning)])
 
 
-def _near(points_m: Float[np.ndarray, "n 2"], others_m: Float[np.ndarray, "p 2"]) -> bool:
+def _near(points_m: Float[np.ndarray, "n 2"], others_m: Float[np.ndarray, "p 2"], *, within_m: float) -> bool:
     distance = np.linalg.norm(points_m[:, None] - others_m[None], axis=-1)
-    return bool((distance < CROSSING_M).any())
+    return bool((distance < within_m).any())

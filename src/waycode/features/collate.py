@@ -39,6 +39,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         agents=Agents(
             track=_padded([example.agents for example in examples]),
             mask=_mask([len(example.agents) for example in examples]),
+            reach=_padded_reach(examples),
         ),
         futures=Futures(
             position_m=_padded([example.future_m for example in examples]),
@@ -54,6 +55,15 @@ def _padded(arrays: Sequence[np.ndarray], *, to: int = 1) -> Tensor:
     for row, array in enumerate(arrays):
         padded[row, : len(array)] = array
     return torch.from_numpy(padded)
+
+
+def _padded_reach(examples: Sequence[Example]) -> Tensor:
+    """[B, A, S], zero where there is no agent or no segment."""
+    agents = max(1, *(len(example.agents) for example in examples))
+    per_segment = [np.zeros((len(example.segments.kind), agents), np.float32) for example in examples]
+    for array, example in zip(per_segment, examples, strict=True):
+        array[:, : len(example.agents)] = example.reach.T
+    return _padded(per_segment, to=SEGMENT_MULTIPLE).transpose(1, 2)
 
 
 def _mask(lengths: Sequence[int], *, to: int = 1) -> Tensor:

@@ -6,6 +6,7 @@ from dataclasses import dataclass, fields, replace
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int, Int64
 
+from waycode.features.reachable import reachable
 from waycode.features.types import HISTORY_CHANNELS, FeatureConfig, SegmentKind
 from waycode.scene import MapFeatures, Polylines, Scene, Signals, WaycodeError
 from waycode.scene.frames import rotate
@@ -28,6 +29,22 @@ class Segments:
     speed_limit: Float32[np.ndarray, " S"]
     pose: Float32[np.ndarray, "S 3"]
 
+    @property
+    def placed_m(self) -> Float[np.ndarray, "S P 2"]:
+        """The points in the scene frame."""
+        return rotate(self.points_m, self.pose[:, None, 2]) + self.pose[:, None, :2]
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class CutMap:
+    """A whole map cut into pieces, which holds for all steps of a scenario: only lights and the car's place change."""
+
+    map: MapFeatures
+    config: FeatureConfig
+    segments: Segments  # no light is lit
+    lane: Int64[np.ndarray, " S"]  # the lane that each comes from; -1 for all that is no lane
+    is_directed: bool  # whether their headings hold; else they look at whoever is near
+
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
@@ -39,27 +56,35 @@ class Example:
     track_kind: Int64[np.ndarray, " N"]
     track_pose: Float32[np.ndarray, "N 3"]
     agents: Int64[np.ndarray, " A"]
+    reach: Float32[np.ndarray, "A S"]  # whether a segment is a lane that leads on from the agent's own
     future_m: Float32[np.ndarray, "A T 2"]
     future_valid: Bool[np.ndarray, "A T"]
 
 
-def extract(scene: Scene, agents: Sequence[int], *, config: FeatureConfig) -> Example:
-    """The tensors of a scene; `agents` are indices of tracks that are observed at the current step."""
+def extract(scene: Scene, agents: Sequence[int], *, config: FeatureConfig, cut: CutMap | None = None) -> Example:
+    """The tensors of a scene; `agents` are indices of tracks that are observed at the current step.
+
+    Who looks at the same map again and again cuts it once (`cut_map`) beforehand.
+    """
     tracks, now = scene.tracks, scene.current_step
     _check(scene, agents, config)
+    cut = cut_map(scene.map, config=config) if cut is None else _checked(cut, scene, config)
     centres = tracks.position_m[list(agents), now]
     seen = np.flatnonzero(tracks.valid[:, now])
     kept = seen[_within(tracks.position_m[seen, now], centres, config.max_distance_m)]
     pose = np.stack([tracks.x_m[kept, now], tracks.y_m[kept, now], tracks.heading_rad[kept, now]], axis=-1)
     row_of = {int(track): row for row, track in enumerate(kept)}
     future_m, future_valid = _futures(scene, agents, config)
+    segments, lane = segments_near(cut, scene.signals, now, centres=centres)
+    rows = np.array([row_of[int(agent)] for agent in agents], np.int64)
     return Example(
-        segments=map_segments(scene.map, scene.signals, now, centres=centres, config=config),
+        segments=segments,
         history=_history(scene, kept, pose, config),
         size_m=np.stack([tracks.length_m[kept], tracks.width_m[kept]], axis=-1),
         track_kind=tracks.types[kept].astype(np.int64),
         track_pose=pose,
-        agents=np.array([row_of[int(agent)] for agent in agents], np.int64),
+        agents=rows,
+        reach=reachable(scene.map.lanes, segments.placed_m, lane, poses=pose[rows]),
         future_m=future_m,
         future_valid=future_valid,
     )
@@ -80,10 +105,14 @@ def _check(scene: Scene, agents: Sequence[int], config: FeatureConfig) -> None:
         )
 
 
-def map_segments(
-    features: MapFeatures, signals: Signals, step: int, *, centres: Float[np.ndarray, "A 2"], config: FeatureConfig
-) -> Segments:
-    """All polylines of the map near the centres, cut into pieces."""
+def _checked(cut: CutMap, scene: Scene, config: FeatureConfig) -> CutMap:
+    if cut.map is not scene.map or cut.config != config:
+        raise FeatureError(f"the map that was cut is not that of scene {scene.id!r}, or the settings are others")
+    return cut
+
+
+def cut_map(features: MapFeatures, *, config: FeatureConfig) -> CutMap:
+    """All polylines of the map, cut into pieces, and its stop signs."""
     lanes = features.lanes
     kinds = {  # every polyline's kind, in the order in which the polylines are joined below
         SegmentKind.LANE: lanes.types,
@@ -100,17 +129,42 @@ def map_segments(
     )
     points, owner = cut_polylines(joined, count=config.points_per_segment, length_m=config.segment_length_m)
     local, pose = to_own_frames(points)
-    signal = np.zeros(len(kind), np.int64)
-    if len(signals):
-        signal[signals.lanes] = np.where(signals.valid[:, step], signals.states[:, step].astype(np.int64) + 1, 0)
     speed_limit = np.zeros(len(kind), np.float32)
     speed_limit[: len(lanes)] = np.where(lanes.speed_limit_known, lanes.speed_limit_mps, 0)
-    segments = Segments(
-        points_m=local, kind=kind[owner], signal=signal[owner], speed_limit=speed_limit[owner], pose=pose
-    )
+    dark = np.zeros(len(owner), np.int64)
+    segments = Segments(points_m=local, kind=kind[owner], signal=dark, speed_limit=speed_limit[owner], pose=pose)
     signs, faces = _stop_signs(features, points_per_segment=config.points_per_segment)
     directed = np.concatenate([np.abs(local).max(axis=(1, 2), initial=0) > MIN_EXTENT_M, faces])
-    return _nearby(_turned(_joined(segments, signs), directed, centres), centres, config.max_distance_m)
+    return CutMap(
+        map=features,
+        config=config,
+        segments=_turned(_joined(segments, signs), directed),
+        lane=np.concatenate([np.where(owner < len(lanes), owner, -1), np.full(len(faces), -1)]).astype(np.int64),
+        is_directed=bool(directed.any()),
+    )
+
+
+def segments_near(
+    cut: CutMap, signals: Signals, step: int, *, centres: Float[np.ndarray, "A 2"]
+) -> tuple[Segments, Int64[np.ndarray, " S"]]:
+    """The pieces near the centres, with the lights of a step, and the lane that each comes from (-1 if from none)."""
+    whole = cut.segments
+    near = np.flatnonzero(_within(whole.pose[:, :2], centres, cut.config.max_distance_m))
+    signal = np.zeros(len(cut.map.lanes) + 1, np.int64)  # the last is for all that is no lane
+    if len(signals):
+        signal[signals.lanes] = np.where(signals.valid[:, step], signals.states[:, step].astype(np.int64) + 1, 0)
+    pose = whole.pose[near]
+    if not cut.is_directed and len(near):
+        towards = centres[_nearest(pose[:, :2], centres)] - pose[:, :2]
+        pose[:, 2] = np.arctan2(towards[:, 1], towards[:, 0])
+    segments = Segments(
+        points_m=whole.points_m[near],
+        kind=whole.kind[near],
+        signal=signal[cut.lane[near]],
+        speed_limit=whole.speed_limit[near],
+        pose=pose,
+    )
+    return segments, cut.lane[near]
 
 
 def cut_polylines(
@@ -174,21 +228,17 @@ def _stop_signs(features: MapFeatures, *, points_per_segment: int) -> tuple[Segm
     return pieces, faces
 
 
-def _turned(segments: Segments, directed: Bool[np.ndarray, " S"], centres: Float[np.ndarray, "A 2"]) -> Segments:
+def _turned(segments: Segments, directed: Bool[np.ndarray, " S"]) -> Segments:
     """Gives pieces without a direction that of the nearest lane, or else of the nearest piece, that has one.
 
-    A constant instead would not turn with the scene. Where nothing has a direction, they look at the nearest centre.
+    A constant instead would not turn with the scene. Where nothing has a direction, they will look at who is near.
     """
-    if directed.all() or len(centres) == 0:
+    if directed.all() or not directed.any():
         return segments
     pose, lost = segments.pose.copy(), ~directed
     lanes = directed & (segments.kind < SegmentKind.ROAD_LINE)
     models = segments.pose[lanes if lanes.any() else directed]
-    if len(models):
-        pose[lost, 2] = models[_nearest(pose[lost, :2], models[:, :2]), 2]
-    else:
-        towards = centres[_nearest(pose[lost, :2], centres)] - pose[lost, :2]
-        pose[lost, 2] = np.arctan2(towards[:, 1], towards[:, 0])
+    pose[lost, 2] = models[_nearest(pose[lost, :2], models[:, :2]), 2]
     return replace(segments, pose=pose)
 
 
@@ -199,17 +249,6 @@ def _nearest(points: Float[np.ndarray, "n 2"], others: Float[np.ndarray, "m 2"])
 def _joined(one: Segments, other: Segments) -> Segments:
     names = [field.name for field in fields(Segments)]
     return Segments(**{name: np.concatenate([getattr(one, name), getattr(other, name)]) for name in names})
-
-
-def _nearby(segments: Segments, centres: Float[np.ndarray, "A 2"], distance_m: float) -> Segments:
-    near = _within(segments.pose[:, :2], centres, distance_m)
-    return Segments(
-        points_m=segments.points_m[near],
-        kind=segments.kind[near],
-        signal=segments.signal[near],
-        speed_limit=segments.speed_limit[near],
-        pose=segments.pose[near],
-    )
 
 
 def _within(

@@ -2,8 +2,8 @@
 
 Axes: B scenes, S map segments, P points of a segment, N road users, H history steps, A modelled agents, T future steps.
 
-Nothing here depends on which agent is modelled: segments and tracks are described in their own frames, and their poses
-in the scene frame say where these lie. The model relates the poses to the agent of interest.
+Nothing of `SceneFeatures` depends on which agent is modelled: segments and tracks are described in their own frames,
+and their poses in the scene frame say where these lie. The model relates the poses to the agent of interest.
 """
 
 from dataclasses import dataclass, fields, replace
@@ -88,10 +88,11 @@ class SceneFeatures(_Tensors):
 
 @dataclass(frozen=True, kw_only=True)
 class Agents(_Tensors):
-    """Which road users are modelled: indices into the tracks of `SceneFeatures`."""
+    """Which road users are modelled: indices into the tracks of `SceneFeatures`, and where their lanes lead."""
 
     track: Int[Tensor, "B A"]
     mask: Bool[Tensor, "B A"]
+    reach: Float[Tensor, "B A S"]  # 1 for segments of lanes that follow from the agent's, 1/2 after lane changes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -35,10 +35,14 @@ class ModelConfig:
     # Control points of the trajectory's mean: a knot every 1.3 s of 8. Sixteen reconstruct no better and wiggle.
     spline_points: int = 9
     spread_points: int = 6  # control points of its standard deviation
+    # Width of what puts control points right by the map next to them; 0 leaves them as they are, as in the paper.
+    correction_width: int = 64
 
     def __post_init__(self) -> None:
         sizes = ("width", "heads", "feed_forward", "max_scene_tokens", "registers", "num_tokens", "token_dim")
-        least = dict.fromkeys((*sizes, "encoder_layers", "decoder_layers"), 1) | {"scene_layers": 0, "fsq_levels": 2}
+        least = dict.fromkeys((*sizes, "encoder_layers", "decoder_layers"), 1) | {
+            "scene_layers": 0, "fsq_levels": 2, "correction_width": 0,
+        }  # fmt: skip
         for name, bound in least.items():
             if getattr(self, name) < bound:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least {bound}")
@@ -46,5 +50,7 @@ class ModelConfig:
             raise ValueError(f"neighbours is {self.neighbours}, expected at least 1, or None for all")
         if self.width % self.heads:
             raise ValueError(f"width is {self.width}, expected a multiple of heads ({self.heads})")
+        if self.correction_width % 4:
+            raise ValueError(f"correction_width is {self.correction_width}, expected a multiple of 4")
         if self.spline_points < 4 or self.spread_points < 4:
             raise ValueError("a cubic spline needs at least 4 control points")

@@ -14,6 +14,7 @@ from torch.nn import functional
 
 from waycode.model import spline
 from waycode.model.config import ModelConfig
+from waycode.model.correction import MapCorrection, Surroundings
 from waycode.model.layers import Blocks, causal_mask, mlp
 from waycode.model.scene_encoder import SceneTokens
 
@@ -39,6 +40,7 @@ class SceneMemory:
     keys_values: tuple[KeysValues, ...]  # per layer, each [R, h, M, e]
     mask: Bool[Tensor, "R 1 1 M"]
     velocity_mps: Float[Tensor, "R 2"]
+    around: Surroundings | None  # what the correction looks at, if the model has one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -76,6 +78,7 @@ class Prefix:
 
 class Decoder(nn.Module):
     time_s: Tensor  # [T]
+    reach_m: Tensor  # [C - 2, 1]: how far control points are apart
     mean_basis: Tensor  # [T, C - 2]
     spread_basis: Tensor  # [T, C']
 
@@ -92,10 +95,11 @@ class Decoder(nn.Module):
         horizon_s = steps * config.features.dt_s
         time_s = torch.arange(1, steps + 1) / steps * horizon_s
         reach = SPEED_SCALE_MPS * horizon_s * spline.control_times(config.spline_points)[FIXED_POINTS:]
+        self.correction = MapCorrection(config, fixed_points=FIXED_POINTS) if config.correction_width else None
         self.register_buffer("time_s", time_s, persistent=False)
-        self.register_buffer(
-            "mean_basis", spline.basis(config.spline_points, steps=steps)[:, FIXED_POINTS:] * reach, persistent=False
-        )
+        self.register_buffer("reach_m", reach[:, None], persistent=False)
+        basis = spline.basis(config.spline_points, steps=steps) @ spline.calm_end(config.spline_points)
+        self.register_buffer("mean_basis", basis[:, FIXED_POINTS:], persistent=False)
         self.register_buffer("spread_basis", spline.basis(config.spread_points, steps=steps), persistent=False)
 
     def remember(self, scene: SceneTokens) -> SceneMemory:
@@ -103,6 +107,7 @@ class Decoder(nn.Module):
             keys_values=tuple(block.attend_scene.keys_and_values(scene.tokens) for block in self.blocks),
             mask=scene.mask[:, None, None],
             velocity_mps=scene.velocity_mps,
+            around=None if self.correction is None else self.correction.survey(scene.tokens, scene.pieces),
         )
 
     def decode(self, latents: Float[Tensor, "R K n D"], memory: SceneMemory) -> Trajectories:
@@ -146,7 +151,7 @@ class Decoder(nn.Module):
             own = block.own_keys_and_values(x)
             both = (torch.cat([seen[0], own[0]], dim=3), torch.cat([seen[1], own[1]], dim=3))
             x = block(x, both, scene, mask=mask, scene_mask=memory.mask)
-        return self._trajectories(self.head(self.norm(x[:, :, 0])), memory.velocity_mps)
+        return self._trajectories(self.norm(x[:, :, 0]), memory)
 
     def _states(
         self, latents: Tensor, first: int, memory: SceneMemory, *, past: Prefix | None, mask: Tensor | None
@@ -167,12 +172,14 @@ class Decoder(nn.Module):
                 x = block(x, own, scene, mask=mask, scene_mask=memory.mask)
         return Prefix(keys_values=tuple(kept))
 
-    def _trajectories(self, output: Float[Tensor, "R K O"], velocity_mps: Float[Tensor, "R 2"]) -> Trajectories:
+    def _trajectories(self, state: Float[Tensor, "R K d"], memory: SceneMemory) -> Trajectories:
         """Driving on as now, plus a spline that starts at zero with no slope: position and velocity never jump."""
-        shape, free = output.shape[:2], self.config.spline_points - FIXED_POINTS
-        points = output[..., : 2 * free].view(*shape, free, 2)
+        output, shape, free = self.head(state), state.shape[:2], self.config.spline_points - FIXED_POINTS
+        points_m = output[..., : 2 * free].view(*shape, free, 2) * self.reach_m
         spread = output[..., 2 * free :].view(*shape, self.config.spread_points, 2)
-        bend = self.mean_basis @ points  # [R, K, T, 2]
-        onward = velocity_mps[:, None, None] * self.time_s[:, None]
+        if self.correction is not None and memory.around is not None:
+            change = self.correction(points_m, state, memory.around, memory.velocity_mps)
+            points_m, spread = points_m + change.points_m, spread + change.spread
+        onward = memory.velocity_mps[:, None, None] * self.time_s[:, None]
         log_std = (self.spread_basis @ spread).clamp(*LOG_STD_RANGE)
-        return Trajectories(mean_m=onward + bend, std_m=log_std.exp())
+        return Trajectories(mean_m=onward + self.mean_basis @ points_m, std_m=log_std.exp())

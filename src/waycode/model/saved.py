@@ -19,7 +19,7 @@ from waycode.model.config import Bottleneck, ModelConfig
 from waycode.scene import WaycodeError
 from waycode.scene.files import replace_file
 
-CONFIG_VERSION = 2  # 2: the decoded spline starts with the current velocity
+CONFIG_VERSION = 3  # 3: the decoded way is put right by the map; 2: it starts with the current velocity
 WEIGHTS_FILE, CONFIG_FILE, THRESHOLDS_FILE, CARD_FILE = (
     "model.safetensors",
     "config.json",

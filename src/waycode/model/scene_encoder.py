@@ -19,13 +19,24 @@ from waycode.features.types import (
     VELOCITY_CHANNELS,
     Agents,
     SceneFeatures,
+    SegmentKind,
 )
 from waycode.model.config import ModelConfig
 from waycode.model.layers import Attention, FeedForward, mlp
 
 POINT_SCALE_M, SPEED_SCALE_MPS, PLACE_SCALE_M = 10.0, 10.0, 30.0
 LOOK_AHEAD_S = 6.0
-PLACE_CHANNELS = 6  # x, y, cos, sin, distance, is the agent itself
+PLACE_CHANNELS = 7  # x, y, cos, sin, distance, is the agent itself, leads on from its lane
+
+
+@dataclass(frozen=True, kw_only=True)
+class MapPieces:
+    """The shapes of what an agent sees of the map, in its frame; a road user has none."""
+
+    points_m: Float[Tensor, "R M P 2"]
+    is_lane: Bool[Tensor, "R M"]
+    is_edge: Bool[Tensor, "R M"]
+    reach: Float[Tensor, "R M"]  # as in `Agents`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +45,7 @@ class SceneTokens:
 
     tokens: Float[Tensor, "R M d"]
     mask: Bool[Tensor, "R M"]
+    pieces: MapPieces
     velocity_mps: Float[Tensor, "R 2"]  # in the agent's frame
 
 
@@ -69,12 +81,14 @@ class SceneEncoder(nn.Module):
         flat = scene_of_row[:, None] * poses.shape[1] + chosen  # index into all tokens of the batch
         pose = poses.flatten(0, 1)[flat]  # [R, M, 3]
         itself = chosen == own_token[:, None]
-        x = embedded.flatten(0, 1)[flat] + self.embed_place(place(pose, own_pose, itself))  # [R, M, d]
+        reach = functional.pad(agents.reach, (0, scene.track_mask.shape[1]))[scene_of_row, slot].gather(1, chosen)
+        x = embedded.flatten(0, 1)[flat] + self.embed_place(place(pose, own_pose, itself, reach))  # [R, M, d]
         local = None if self.config.neighbours is None else nearest_neighbours(pose, seen, self.config.neighbours)
         mask = seen[:, None, None] if local is None else local[:, None]  # [R, 1, 1 or M, M]
         for layer in self.layers:
             x = layer(x, mask)
-        return SceneTokens(tokens=self.norm(x), mask=seen, velocity_mps=velocity)
+        pieces = _pieces(scene, flat, seen, pose, own_pose, reach)
+        return SceneTokens(tokens=self.norm(x), mask=seen, pieces=pieces, velocity_mps=velocity)
 
     def _segments(self, scene: SceneFeatures) -> Float[Tensor, "B S d"]:
         kind = functional.one_hot(scene.segment_kind, NUM_SEGMENT_KINDS)
@@ -105,6 +119,31 @@ class _SceneLayer(nn.Module):
         normed = self.norm(x)
         x = x + self.attend(normed, *self.attend.keys_and_values(normed), mask)
         return x + self.feed_forward(x)
+
+
+def _pieces(
+    scene: SceneFeatures,
+    chosen: Int[Tensor, "R M"],
+    seen: Bool[Tensor, "R M"],
+    pose: Float[Tensor, "R M 3"],
+    own_pose: Float[Tensor, "R 3"],
+    reach: Float[Tensor, "R M"],
+) -> MapPieces:
+    """The shapes of the chosen tokens, which are indices into the map and the tracks of all scenes."""
+    tracks = scene.track_mask.shape[1]
+    points = functional.pad(scene.segment_points_m, (0, 0, 0, 0, 0, tracks)).flatten(0, 1)[chosen]  # [R, M, P, 2]
+    kind = functional.pad(scene.segment_kind, (0, tracks), value=-1).flatten()[chosen]
+    ahead, left = in_frame(pose[..., :2], own_pose)
+    turned = pose[..., 2] - own_pose[:, None, 2]
+    cos, sin = turned.cos()[..., None], turned.sin()[..., None]
+    x, y = points.unbind(dim=-1)
+    placed = torch.stack([ahead[..., None] + cos * x - sin * y, left[..., None] + sin * x + cos * y], dim=-1)
+    return MapPieces(
+        points_m=placed,
+        is_lane=seen & (kind >= SegmentKind.LANE) & (kind < SegmentKind.ROAD_LINE),
+        is_edge=seen & (kind >= SegmentKind.ROAD_EDGE) & (kind < SegmentKind.CROSSWALK),
+        reach=reach,
+    )
 
 
 def nearest_tokens(
@@ -156,12 +195,16 @@ def nearest_neighbours(pose: Float[Tensor, "R M 3"], seen: Bool[Tensor, "R M"], 
 
 
 def place(
-    pose: Float[Tensor, "R M 3"], own_pose: Float[Tensor, "R 3"], itself: Bool[Tensor, "R M"]
-) -> Float[Tensor, "R M 6"]:
-    """Where tokens lie and look in the agent's frame."""
+    pose: Float[Tensor, "R M 3"],
+    own_pose: Float[Tensor, "R 3"],
+    itself: Bool[Tensor, "R M"],
+    reach: Float[Tensor, "R M"],
+) -> Float[Tensor, "R M 7"]:
+    """Where tokens lie and look in the agent's frame, and whether its lane leads there."""
     ahead, left = in_frame(pose[..., :2], own_pose)
     turned = pose[..., 2] - own_pose[:, None, 2]
     distance = torch.log1p(torch.hypot(ahead, left))
     return torch.stack(
-        [ahead / PLACE_SCALE_M, left / PLACE_SCALE_M, turned.cos(), turned.sin(), distance, itself.to(ahead)], dim=-1
+        [ahead / PLACE_SCALE_M, left / PLACE_SCALE_M, turned.cos(), turned.sin(), distance, itself.to(ahead), reach],
+        dim=-1,
     )

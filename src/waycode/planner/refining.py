@@ -1,8 +1,9 @@
 """Gradient descent on the tokens that search has found (paper, appendix "Gradient-Based Token Optimization")."""
 
 import math
-from collections.abc import Mapping
-from dataclasses import dataclass
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
 
 import torch
 from jaxtyping import Float
@@ -21,7 +22,9 @@ class Refinement:
     """The best of all latents that were visited, the first ones included."""
 
     latents: Float[Tensor, "n D"]
+    candidate: Candidates  # what they decode to (K = 1)
     moved: bool  # whether they are others than the first
+    steps: int  # that were made
     num_decodes: int
 
 
@@ -51,12 +54,14 @@ def refine_latents(
     judge: Objective,
     steps: int,
     sigma_max_m: Mapping[int, float] | None,
+    deadline_s: float | None = None,
+    clock: Callable[[], float] = time.perf_counter,
 ) -> Refinement:
-    """Descends the slope and keeps the best that the judge has seen on the way.
+    """Descends the slope and keeps the best that the judge has seen on the way, or until the deadline.
 
     Never worse than the start: what the gate rejects comes after all that it accepts, then the judge's levels decide.
     """
-    visited: list[tuple[tuple[float, ...], Tensor]] = []
+    visited: list[tuple[tuple[float, ...], Tensor, Candidates]] = []
 
     def decode(codes: Tensor) -> tuple[Tensor, Candidates]:
         return codes, decoder.decode(codes)
@@ -67,18 +72,20 @@ def refine_latents(
         with torch.no_grad():
             rejected = sigma_max_m is not None and bool(too_uncertain(candidates, sigma_max_m)[0])
             levels = costs if judge is slope else levels_of(judge, candidates)
-        visited.append(((float(rejected), *levels[0].reshape(-1).tolist()), codes.detach()[0]))
+        visited.append(((float(rejected), *levels[0].reshape(-1).tolist()), codes.detach()[0], candidates))
         return costs if costs.ndim == 1 else costs.sum(dim=1)
 
-    refine(decode, cost, latents[None], steps=steps)
-    usable = [place for place, (key, _) in enumerate(visited) if all(map(math.isfinite, key))]
+    made = refine(decode, cost, latents[None], steps=steps, deadline_s=deadline_s, clock=clock).steps
+    usable = [place for place, (key, _, _) in enumerate(visited) if all(map(math.isfinite, key))]
     best = min(usable, key=lambda place: visited[place][0], default=0)  # of equals the first: the start
-    return Refinement(latents=visited[best][1], moved=best > 0, num_decodes=len(visited))
+    _, codes, seen = visited[best]
+    candidate = replace(seen, position_m=seen.position_m.detach(), std_m=seen.std_m.detach())
+    return Refinement(latents=codes, candidate=candidate, moved=best > 0, steps=made, num_decodes=len(visited))
 
 
 def _with_gradient(costs: object) -> Float[Tensor, "K *M"]:
-    """The costs, if they can be descended."""
-    if not isinstance(costs, Tensor) or not costs.requires_grad:
+    """The costs, if they can be descended; those of the last step need not be."""
+    if not isinstance(costs, Tensor) or (torch.is_grad_enabled() and not costs.requires_grad):
         raise PlannerError(
             "the objective has no gradient to refine the plan with: expected a tensor that is made of the candidates "
             "by differentiable operations; give such a refine_objective, or plan with refine_steps=0"

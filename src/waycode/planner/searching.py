@@ -2,6 +2,7 @@
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
 import torch
@@ -77,12 +78,16 @@ class SceneDecoder:
 
     def _in_scene(self, decoded: Trajectories, *, num_tokens: int) -> Candidates:
         """From the agent's frame to the scene frame."""
-        cos, sin = np.cos(self.setting.start_heading_rad), np.sin(self.setting.start_heading_rad)
-        turn = torch.tensor([[cos, sin], [-sin, cos]]).to(decoded.mean_m)  # rows are vectors: v @ turn
         return Candidates(
-            position_m=decoded.mean_m[0] @ turn + self.setting.start_m,
+            position_m=decoded.mean_m[0] @ self._turn + self.setting.start_m,
             std_m=decoded.std_m[0],
             num_tokens=num_tokens,
             dt_s=self.model.config.features.dt_s,
             setting=self.setting,
         )
+
+    @cached_property
+    def _turn(self) -> Float[Tensor, "2 2"]:
+        """Turns vectors of the agent's frame into those of the scene frame; rows are vectors: v @ turn."""
+        cos, sin = np.cos(self.setting.start_heading_rad), np.sin(self.setting.start_heading_rad)
+        return torch.tensor([[cos, sin], [-sin, cos]]).to(self.memory.velocity_mps)

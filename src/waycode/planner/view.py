@@ -63,8 +63,8 @@ class View:
 
         `depth` tokens are used (all that the model has by default). The gate puts plans that the model is sure of
         before all others. `refine_steps` steps of Adam then move the tokens off their levels, down the slope of
-        `refine_objective` (of the objective itself by default). `deadline_s` bounds the search: the plan is what was
-        found by then, and it is not refined if no time is left.
+        `refine_objective` (of the objective itself by default). `deadline_s` bounds search and refinement: the plan is
+        the best that was found by then.
         """
         if refine_steps < 0:
             raise PlannerError(f"refine_steps is {refine_steps}, expected at least 0")
@@ -74,15 +74,21 @@ class View:
         began = time.perf_counter()
         found = self._decoder.search(objective, options=options, sigma_max_m=limits)
         (plan,) = self._plans(found, objective, count=1, options=options, limits=limits, began=began)
-        late = deadline_s is not None and time.perf_counter() - began >= deadline_s
+        searched = time.perf_counter()
+        left_s = None if deadline_s is None else deadline_s - (searched - began)
+        late = left_s is not None and left_s <= 0
         if slope is None or late or plan.status in (PlanStatus.NO_COST, PlanStatus.DEADLINE):
             return plan
-        judge = slope if refine_objective is not None else objective
-        began = time.perf_counter()
         refinement = refine_latents(
-            self._decoder, self._tensor(plan.latents), slope=slope, judge=judge, steps=refine_steps, sigma_max_m=limits
+            self._decoder,
+            self._tensor(plan.latents),
+            slope=slope,
+            judge=slope if refine_objective is not None else objective,
+            steps=refine_steps,
+            sigma_max_m=limits,
+            deadline_s=left_s,
         )
-        return self._refined(plan, refinement, objective, limits=limits, began=began)
+        return self._refined(plan, refinement, objective, limits=limits, began=searched)
 
     def candidates(self, count: int, *, depth: int | None = None, levels: int = 2) -> list[Plan]:
         """Different trajectories that the model is most sure of, without any objective; the surest first."""
@@ -198,11 +204,12 @@ class View:
     ) -> Plan:
         """The plan after refinement; the tokens are gone if the latents have moved."""
         num_decodes = plan.num_decodes + refinement.num_decodes
+        steps = f"{refinement.steps} step{'' if refinement.steps == 1 else 's'}"  # the deadline may leave time for few
         timings_s = {**plan.timings_s, "refine": time.perf_counter() - began}
         if not refinement.moved:
-            message = f"{plan.message}; refinement found nothing better"
+            message = f"{plan.message}; refinement found nothing better in {steps}"
             return replace(plan, message=message, num_decodes=num_decodes, timings_s=timings_s)
-        candidate = self.decode_many(refinement.latents[None])
+        candidate = refinement.candidate
         doubt = doubt_of(candidate, limits)
         levels = tuple(levels_of(objective, candidate)[0].tolist())
         status = PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
@@ -213,7 +220,7 @@ class View:
             costs=costs_by_name(objective, candidate, levels),
             levels=levels,
             status=status,
-            message=f"{message}; refined",
+            message=f"{message}; refined in {steps}",
             num_decodes=num_decodes,
             timings_s=timings_s,
             trace=plan.trace,

@@ -70,6 +70,12 @@ class LaneIndex:
         lane = np.take_along_axis(self._lane[nearest], best, axis=-1)[..., 0]
         return np.where(np.isfinite(distance.min(axis=-1)), lane, -1)
 
+    def distance_m(self, position_m: Float[np.ndarray, "*shape 2"]) -> Float[np.ndarray, "*shape"]:
+        """To the nearest lane, to half a metre; infinite on a map without lanes."""
+        if self._tree is None:
+            return np.full(position_m.shape[:-1], np.inf)
+        return np.asarray(self._tree.query(position_m)[0], np.float64)
+
 
 def classify(scene: Scene, lane_index: LaneIndex | None = None) -> list[Manoeuvre]:
     """The manoeuvre of every track from the current step on; the first of the list above that fits."""

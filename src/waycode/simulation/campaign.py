@@ -2,7 +2,7 @@
 
 import time
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -62,13 +62,24 @@ def drive_scenario(scene: Scene, campaign: Campaign) -> Rollout:
     return simulate(scene, campaign.planner.build(scene), traffic=traffic, config=config, clock=time.process_time)
 
 
+def at_its_worst(scene: Scene, campaign: Campaign) -> tuple[Scene, int]:
+    """One more run, as a scene that says what cost most, and the step at which that was; for pictures."""
+    rollout = drive_scenario(scene, campaign)
+    cause = score_run(rollout.history).costliest()
+    what = rollout.history.failure or ("nothing was lost" if cause is None else cause.what)
+    driven = replace(rollout.scene, current_step=scene.current_step, tags=(*scene.tags, what))
+    after_s = rollout.history.ego.time_s[-1] if cause is None else cause.time_s
+    return driven, scene.current_step + round(after_s / scene.dt_s)
+
+
 def _drive(task: _Task) -> ScenarioResult:
     torch.set_num_threads(1)
-    scene = Dataset(task.campaign.folder)[task.index]
+    scene: Scene | None = None
     try:
+        scene = Dataset(task.campaign.folder)[task.index]
         rollout = drive_scenario(scene, task.campaign)
         scored = score_run(rollout.history)
-    except Exception as error:  # one scene that cannot be driven or judged must not end all others
+    except Exception as error:  # one scene that cannot be read, driven or judged must not end all others
         return failed_result(scene, task.index, f"{type(error).__name__}: {error}")
     return result_of(scored, rollout, index=task.index, tags=tuple(scene.tags))
 
@@ -88,12 +99,12 @@ def result_of(scored: ScenarioScore, rollout: Rollout, *, index: int, tags: Sequ
     )
 
 
-def failed_result(scene: Scene, index: int, failure: str) -> ScenarioResult:
-    """A scenario that could not be driven at all."""
+def failed_result(scene: Scene | None, index: int, failure: str) -> ScenarioResult:
+    """A scenario that could not be driven at all, or not even be read."""
     return ScenarioResult(
         index=index,
-        scene_id=scene.id,
-        tags=tuple(scene.tags),
+        scene_id=f"scene {index}" if scene is None else scene.id,
+        tags=() if scene is None else tuple(scene.tags),
         score=0.0,
         metrics={metric.name: 0.0 for metric in METRICS},
         reasons=(),

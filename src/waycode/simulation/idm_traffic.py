@@ -1,8 +1,9 @@
 """Traffic that reacts: vehicles follow the path that they took in the log, at a speed of their own choosing (IDM).
 
-They keep their distance from whatever stands or drives on their path, the ego included, and stop at red lights. Where a
+They keep their distance from whatever stands or drives on their path, the ego included, let who is about to cross it
+before them pass, and stop at red lights. They know no other right of way: a stop sign does not stop them. Where a
 recorded path ends they drive on along the lanes. Pedestrians, cyclists and vehicles that never move are replayed.
-Axes: A others, I vehicles that react, G signalled lanes.
+Axes: A others, I vehicles that react, G signalled lanes, B boxes.
 """
 
 from dataclasses import dataclass, field, replace
@@ -23,6 +24,9 @@ MOVING_M = 1.0  # who stays within this of where it was first seen is parked
 LEAST_STEP_M = 0.3  # points of a recorded path that are nearer to each other have no direction
 MARGIN_M = 0.3  # kept free at both sides of the path
 LOOK_AHEAD_M = 80.0
+# nuPlan's drivers see each other where they will be within a headway of 1.5 s; ours so see all who cross their path.
+FORESIGHT_S = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
+CROSSING_COS = np.cos(np.radians(30.0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -98,7 +102,8 @@ class IdmTraffic:
             driver, along = state.drivers[index], float(state.along_m[index])
             wanted[index] = driver.speed_mps[driver.path.index_at(np.array([along]))[0]]
             front = along + float(state.snapshot.length_m[driver.row]) / 2
-            gap[index], leader[index] = things.nearest(driver, front, width_m=float(state.snapshot.width_m[driver.row]))
+            width, speed = float(state.snapshot.width_m[driver.row]), float(state.speed_mps[index])
+            gap[index], leader[index] = things.nearest(driver, front, width_m=width, speed_mps=speed)
             stop = driver.stop_m[red & driver.stops & (driver.stop_m > front - 0.5)].min(initial=np.inf) - front
             if stop < gap[index]:
                 gap[index], leader[index] = stop, 0.0
@@ -107,8 +112,9 @@ class IdmTraffic:
 
 @dataclass(frozen=True, kw_only=True)
 class _Things:
-    """Boxes in the world: the others, then the ego."""
+    """Boxes in the world, the others' and the ego's: where they are, and where they will be at constant velocity."""
 
+    after_s: Float[np.ndarray, " B"]
     position_m: Float[np.ndarray, "B 2"]
     heading_rad: Float[np.ndarray, " B"]
     velocity_mps: Float[np.ndarray, "B 2"]
@@ -119,15 +125,19 @@ class _Things:
     def of(snapshot: Snapshot, ego: EgoState, vehicle: Vehicle) -> "_Things":
         there = snapshot.valid
         size = np.stack([snapshot.length_m[there], snapshot.width_m[there]], axis=-1)
+        position = np.concatenate([snapshot.position_m[there], ego.centre_m(vehicle)]).astype(np.float64)
+        velocity = np.concatenate([snapshot.velocity_mps[there], ego.centre_velocity_mps(vehicle)]).astype(np.float64)
+        after, times = np.repeat(FORESIGHT_S, len(position)), len(FORESIGHT_S)
         return _Things(
-            position_m=np.concatenate([snapshot.position_m[there], ego.centre_m(vehicle)]).astype(np.float64),
-            heading_rad=np.concatenate([snapshot.heading_rad[there], ego.heading_rad]).astype(np.float64),
-            velocity_mps=np.concatenate([snapshot.velocity_mps[there], ego.centre_velocity_mps(vehicle)]).astype(float),
-            half_size_m=np.concatenate([size, [[vehicle.length_m, vehicle.width_m]]]).astype(np.float64) / 2,
-            rows=np.append(np.flatnonzero(there), len(there)),
+            after_s=after,
+            position_m=np.tile(position, (times, 1)) + after[:, None] * np.tile(velocity, (times, 1)),
+            heading_rad=np.tile(np.concatenate([snapshot.heading_rad[there], ego.heading_rad]), times),
+            velocity_mps=np.tile(velocity, (times, 1)),
+            half_size_m=np.tile(np.concatenate([size, [[vehicle.length_m, vehicle.width_m]]]) / 2, (times, 1)),
+            rows=np.tile(np.append(np.flatnonzero(there), len(there)), times),
         )
 
-    def nearest(self, driver: Driver, front_m: float, *, width_m: float) -> tuple[float, float]:
+    def nearest(self, driver: Driver, front_m: float, *, width_m: float, speed_mps: float) -> tuple[float, float]:
         """The gap to the nearest box on the path before this bumper, and that box's speed along the path."""
         along, offset = driver.path.project(self.position_m)
         heading = driver.path.heading_rad[driver.path.index_at(along)]
@@ -138,6 +148,8 @@ class _Things:
         gap = along - reach - front_m
         blocking = (np.abs(offset) < across + width_m / 2 + MARGIN_M) & (self.rows != driver.row)
         blocking &= (along > front_m) & (gap < LOOK_AHEAD_M)
+        crosses_first = (np.abs(cos) < CROSSING_COS) & (self.after_s * speed_mps < gap)
+        blocking &= (self.after_s == 0) | crosses_first
         if not blocking.any():
             return np.inf, 0.0
         nearest = int(np.where(blocking, gap, np.inf).argmin())

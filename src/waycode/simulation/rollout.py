@@ -5,7 +5,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from waycode.driving import (
     EgoState,
@@ -31,7 +31,7 @@ from waycode.simulation.traffic import State, Traffic
 class SimulationConfig:
     """How long to drive, and how the car follows its plans."""
 
-    horizon_s: float = 15.0  # or as long as the ego was recorded
+    horizon_s: float = 15.0  # or as long as the ego was recorded, and on the map
     tracker: Tracker = field(default_factory=LqrTracker)
     keep_plans: bool = False
 
@@ -110,14 +110,26 @@ def _num_steps(scene: Scene, config: SimulationConfig) -> int:
     ego, now = scene.tracks.ego_index, scene.current_step
     if ego is None:
         raise SimulationError(f"scene {scene.id!r} has no ego: a simulation needs one")
-    valid = scene.tracks.valid[ego, now:]
-    observed = len(valid) if valid.all() else int(valid.argmin())
+    there = scene.tracks.valid[ego, now:] & _on_map(scene, scene.tracks.position_m[ego, now:])
+    observed = len(there) if there.all() else int(there.argmin())
     num_steps = min(round(config.horizon_s / scene.dt_s), observed - 1)
     if num_steps < 1:
         raise SimulationError(
             f"the ego of scene {scene.id!r} is observed at {observed} steps from the current one on, expected 2 or more"
         )
     return num_steps
+
+
+def _on_map(scene: Scene, position_m: Float[np.ndarray, "n 2"]) -> Bool[np.ndarray, " n"]:
+    """Which of the recorded ego's positions the map reaches: it may be cut out around the first of them.
+
+    Where the road goes on and the map does not, nobody can drive, and nobody can be judged.
+    """
+    points = scene.map.lanes.centrelines.points_m
+    if len(points) == 0:
+        return np.ones(len(position_m), np.bool_)
+    reach_m = np.linalg.norm(points - position_m[0], axis=1).max()
+    return np.asarray(np.linalg.norm(position_m - position_m[0], axis=1) <= reach_m)
 
 
 def _vehicle(scene: Scene) -> Vehicle:

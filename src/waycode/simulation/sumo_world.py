@@ -18,8 +18,9 @@ from waycode.simulation.errors import SimulationError
 from waycode.simulation.sumo_shadow import CLEARANCE_M, MotorLanes, Placement
 from waycode.sources.sumo.netconvert import SignalLink
 from waycode.sources.sumo.rebuild import LiveScene, rebuild, signal_links
-from waycode.sources.sumo.recording import simulation
+from waycode.sources.sumo.recording import STEP_S, simulation
 from waycode.sources.sumo.road_users import RoadUserType
+from waycode.sources.sumo.slow_spells import SpellKeeper
 from waycode.sources.sumo.windows import signal_state
 
 EXACTLY_THERE = 2  # SUMO's `keepRoute`: off the route and off the road too
@@ -48,9 +49,12 @@ def live_world(scene: Scene) -> Iterator["LiveWorld"]:
         routes = Path(name) / "demand.rou.xml"
         live.traffic.demand.write(routes)
         with simulation(live.traffic.network.path, routes, seed=live.traffic.sumo_seed) as sumo:
-            for _ in range(live.window.steps.start + scene.current_step + 1):
+            keeper, step = SpellKeeper(live.traffic.spells), live.window.steps.start + scene.current_step + 1
+            for past in range(step):
+                keeper.before_step(sumo, past * STEP_S)
                 sumo.simulationStep()
-            yield LiveWorld(sumo, live, ego=scene.tracks.ids[ego_row(scene)], links=links)
+            ego = scene.tracks.ids[ego_row(scene)]
+            yield LiveWorld(sumo, live, ego=ego, links=links, keeper=keeper, step=step)
 
 
 def ego_row(scene: Scene) -> int:
@@ -63,8 +67,11 @@ def ego_row(scene: Scene) -> int:
 class LiveWorld:
     """A running simulation, to be stepped."""
 
-    def __init__(self, sumo: Any, live: LiveScene, *, ego: str, links: tuple[SignalLink, ...]):
+    def __init__(
+        self, sumo: Any, live: LiveScene, *, ego: str, links: tuple[SignalLink, ...], keeper: SpellKeeper, step: int
+    ):
         self._sumo, self._ego, self._links = sumo, ego, links
+        self._keeper, self._step = keeper, step
         self._kinds = {trip.id: trip.type for trip in live.traffic.demand.trips}
         self._lanes = MotorLanes(live.traffic.network.lanes.values())
         self._shadow: str | None = None  # its name, if there is one
@@ -78,7 +85,9 @@ class LiveWorld:
         self._sumo.vehicle.setWidth(self._ego, ego.width_m + (0 if shadow is None else CLEARANCE_M))
         self._put(self._ego, ego)
         is_new = self._cast(shadow)
+        self._keeper.before_step(self._sumo, self._step * STEP_S, leave_out=[self._ego])
         self._sumo.simulationStep()
+        self._step += 1
         if is_new and shadow is not None:  # else who follows would brake for one step as if it stood
             share = max(0.0, float(np.cos(shadow.heading_rad - ego.heading_rad)))
             self._sumo.vehicle.setPreviousSpeed(self._shadow, share * self._sumo.vehicle.getSpeed(self._ego))

@@ -11,20 +11,21 @@ from pathlib import Path
 
 import lightning
 import numpy as np
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch.utils import data
 
 from waycode.features import Batch, Example, collate, extract
 from waycode.features.mirror import mirror
 from waycode.scene import Scene, TrackType
 from waycode.scene.dataset import Dataset
-from waycode.scene.manoeuvre import Manoeuvre, classify
+from waycode.scene.manoeuvre import LaneIndex, Manoeuvre, classify
 from waycode.scene.workers import run_tasks
 from waycode.training.checks import check_fit
 from waycode.training.config import TrainingConfig
 from waycode.training.errors import TrainingError
 
 MIN_FUTURE_STEPS = 30  # of the modelled agents' future must be observed
+OFF_MAP_M = 15.0  # from every lane
 STANDING_SHARE = 0.3  # how often a standing agent is drawn, compared with one of another manoeuvre
 SCENES_PER_TASK = 100
 SCENES_PER_RUN, SCENES_PER_WINDOW = 50, 1600  # a dataset keeps files with 2,048 scenes open
@@ -87,6 +88,19 @@ def modelled_agents(scene: Scene) -> list[int]:
     return [int(track) for track in np.flatnonzero(now & known & (future.sum(axis=1) >= enough))]
 
 
+def leaves_map(scene: Scene, agents: Sequence[int], lanes: LaneIndex) -> Bool[np.ndarray, " agents"]:
+    """Which vehicles were seen last where the map has no lanes any more: it was cut off around somebody else.
+
+    Nobody can say where the road goes there, and a model that is asked to learns not to trust the map.
+    """
+    if len(lanes.lanes) == 0:
+        return np.zeros(len(agents), np.bool_)
+    chosen, tracks = np.asarray(agents, np.int64), scene.tracks
+    last = tracks.num_steps - 1 - tracks.valid[chosen, ::-1].argmax(axis=1)
+    away = lanes.distance_m(tracks.position_m[chosen, last].astype(np.float64)) > OFF_MAP_M
+    return away & (tracks.types[chosen] == TrackType.VEHICLE)
+
+
 def _agents_of(task: tuple[Path, range]) -> list[SceneAgents]:
     """Per scene: its agents, each with its type and manoeuvre."""
     folder, scenes = task
@@ -94,8 +108,10 @@ def _agents_of(task: tuple[Path, range]) -> list[SceneAgents]:
     found = []
     for index in scenes:
         scene = dataset[index]
-        manoeuvres = classify(scene)
-        agents = modelled_agents(scene)
+        lanes = LaneIndex(scene.map.lanes)
+        manoeuvres = classify(scene, lanes)
+        seen = modelled_agents(scene)
+        agents = [agent for agent, away in zip(seen, leaves_map(scene, seen, lanes), strict=True) if not away]
         found.append([(agent, (int(scene.tracks.types[agent]), manoeuvres[agent])) for agent in agents])
     return found
 

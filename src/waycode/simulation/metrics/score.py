@@ -68,6 +68,14 @@ class ScenarioScore:
         found = [evidence for result in self.metrics.values() for evidence in result.evidence if result.score < 1]
         return tuple(sorted(found, key=lambda evidence: evidence.time_s))
 
+    def costliest(self) -> Evidence | None:
+        """What cost most score: where to look first."""
+        whole = sum(metric.weight for metric in METRICS if metric.weight is not None)
+        weights = {metric.name: whole if metric.weight is None else metric.weight for metric in METRICS}
+        blamed = [result for result in self.metrics.values() if result.score < 1 and result.evidence]
+        worst = max(blamed, key=lambda result: weights.get(result.name, 0.0) * (1 - result.score), default=None)
+        return None if worst is None else worst.evidence[0]
+
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedLoopScore:

@@ -6,7 +6,7 @@ Axes: K drives, S steps (step 0 is now), J others, L looks ahead, n contacts.
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 
 from waycode.baselines.forecast import Forecast
 from waycode.baselines.pdm_score import Drives
@@ -57,12 +57,14 @@ def find_contacts(
     steps = np.arange(0, num_steps, EVERY)
     if len(others) == 0:
         return Contacts(first_step=first_step, keeps_distance=keeps_distance)
-    car, other, place, look = np.nonzero(_near(drives, others, steps, margin=margin, dt_s=dt_s))
-    step = steps[place]
-    touched = _touch(drives, others, (car, other, step, look), margin=margin, dt_s=dt_s)
+    near = _near(drives, others, steps, margin=margin, dt_s=dt_s)
+    touched = _touch(drives, others, near, margin=margin, dt_s=dt_s)
+    car, other, step, look = (index[touched] for index in near)
+    if len(car) == 0:
+        return Contacts(first_step=first_step, keeps_distance=keeps_distance)
     away = others.position_m[other, step] - drives.rear_axle_m[car, step]
     bearing = np.abs(wrap_angle(np.arctan2(away[:, 1], away[:, 0]) - drives.heading_rad[car, step]))
-    hit = np.flatnonzero(touched & (look == 0))
+    hit = np.flatnonzero(look == 0)
     ours = (step > 0) & (drives.speed_mps[car, step] > STANDING_MPS) & (bearing < BEHIND_RAD)
     standing = np.linalg.norm(others.velocity_mps[other], axis=1) <= STANDING_MPS
     ours[hit] &= (
@@ -70,14 +72,14 @@ def find_contacts(
         | off_lane[car[hit], step[hit]]
         | _in_front(drives, others, (car[hit], other[hit], step[hit]), margin=margin)
     )
-    # np.nonzero goes through the steps in order: the first contact of a pair says whose fault all of them are.
+    # The steps of a pair come in order: its first contact says whose fault all of them are.
     pairs, first = np.unique(car[hit] * len(others) + other[hit], return_index=True)
     hit = hit[first]
     blameless = np.zeros(count * len(others), np.bool_)
     blameless[pairs[~ours[hit]]] = True
     hit = hit[ours[hit]]
     np.minimum.at(first_step, car[hit], step[hit].astype(np.float64))
-    close = touched & (look > 0) & ~blameless[car * len(others) + other] & (bearing < BEHIND_RAD)
+    close = (look > 0) & ~blameless[car * len(others) + other] & (bearing < BEHIND_RAD)
     close &= (drives.speed_mps[car, step] > STANDING_MPS) & (
         (bearing < AHEAD_RAD) | (off_lane | in_junction)[car, step]
     )
@@ -86,17 +88,24 @@ def find_contacts(
 
 
 def _near(
-    drives: Drives, others: Forecast, steps: np.ndarray, *, margin: Margin, dt_s: float
-) -> Bool[np.ndarray, "K J s L"]:
-    """Who is so near that boxes could touch."""
+    drives: Drives, others: Forecast, steps: Int[np.ndarray, " s"], *, margin: Margin, dt_s: float
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """Who is so near that boxes could touch: (car, other, step, look), in this order.
+
+    Most others are never near any of the drives, which all begin in one place: a look at the box around all drives
+    at each time leaves few to be compared with each of them.
+    """
     looks = np.array(LOOKS)
     shift = drives.vehicle.rear_axle_to_centre_m + drives.speed_mps[:, steps, None] * dt_s * looks  # [K, s, L]
     centre = drives.rear_axle_m[:, steps, None] + shift[..., None] * forward(drives.heading_rad[:, steps])[:, :, None]
     there = others.position_m[:, steps[:, None] + looks]  # [J, s, L, 2]
     reach = np.hypot(drives.vehicle.length_m, drives.vehicle.width_m) / 2 + others.radius_m
     reach = reach + np.hypot(margin.ahead_m, margin.beside_m)
-    away = centre[:, None] - there[None]  # [K, J, s, L, 2]
-    return np.asarray((away**2).sum(axis=-1) < (reach**2)[None, :, None, None])
+    apart = np.maximum(centre.min(axis=0) - there, there - centre.max(axis=0))  # [J, s, L, 2], below 0 within the box
+    other, place, look = np.nonzero((apart < reach[:, None, None, None]).all(axis=-1))
+    away = centre[:, place, look] - there[other, place, look]  # [K, n, 2]
+    car, which = np.nonzero(away[..., 0] ** 2 + away[..., 1] ** 2 < reach[other] ** 2)
+    return car, other[which], steps[place[which]], look[which]
 
 
 def _touch(

@@ -1,5 +1,7 @@
 """Decoded candidates as drives and as plans, and plans slowed down. K candidates, S steps (step 0 is now)."""
 
+from collections.abc import Sequence
+
 import numpy as np
 
 from waycode.baselines.pdm_score import Drives
@@ -26,10 +28,14 @@ def decoded_drives(candidates: Candidates, observation: Observation, *, num_step
     )
 
 
-def trajectory_of_candidate(candidates: Candidates, index: int, observation: Observation) -> Trajectory:
-    """One of the candidates as a plan."""
+def trajectories_of_candidates(
+    candidates: Candidates, which: Sequence[int], observation: Observation
+) -> list[Trajectory]:
+    """Some of the candidates as plans."""
     position, heading, speed = _sampled(candidates, observation)
-    return Trajectory(position_m=position[index], heading_rad=heading[index], speed_mps=speed[index])
+    return [
+        Trajectory(position_m=position[index], heading_rad=heading[index], speed_mps=speed[index]) for index in which
+    ]
 
 
 def slowed(plan: Trajectory, *, braking_mps2: float, dt_s: float) -> Trajectory:

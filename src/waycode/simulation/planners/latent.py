@@ -18,11 +18,12 @@ from waycode.baselines.proposals import Way
 from waycode.driving import LqrTracker, Observation, Reference, Trajectory, braking
 from waycode.driving.drivable import DrivableArea, drivable_area
 from waycode.driving.lane_strips import lane_strips
+from waycode.features import CutMap
 from waycode.objectives import Candidates, TerminalVariance
 from waycode.planner import View
 from waycode.planner.refining import refine_latents
 from waycode.planner.searching import SceneDecoder, SearchOptions
-from waycode.simulation.planners.drives import decoded_drives, slowed, trajectory_of_candidate
+from waycode.simulation.planners.drives import decoded_drives, slowed, trajectories_of_candidates
 from waycode.simulation.planners.judge import DriveJudge, JudgeConfig
 from waycode.simulation.planners.models import planner_of
 
@@ -41,7 +42,7 @@ class LatentConfig:
     judge: JudgeConfig = field(default_factory=JudgeConfig)
     replan_steps: int = 1  # search at every n-th step; between, and whenever it is unsafe, the last plan is looked at
     loyalty: float = 0.02  # by how much (of a score of 1) a new plan must be better than the last one
-    deadline_s: float | None = None  # for encoding and search; the search ends early, and nothing is refined
+    deadline_s: float | None = None  # for encoding, search and refinement, which end early
 
     def __post_init__(self) -> None:
         if self.replan_steps < 1 or self.refine_steps < 0:
@@ -56,6 +57,7 @@ class LatentMemory:
 
     way: Way
     drivable: DrivableArea | None
+    cut: CutMap  # of the map, as the model sees it
     last: Trajectory | None = None
     age_steps: int = 0  # since the last search
 
@@ -70,49 +72,61 @@ class LatentPlanner:
     clock: Callable[[], float] = time.perf_counter
 
     def plan(self, observation: Observation) -> Trajectory:
-        memory = observation.memory if isinstance(observation.memory, LatentMemory) else _first_memory(observation)
+        memory = observation.memory if isinstance(observation.memory, LatentMemory) else self._begun(observation)
         judge = DriveJudge(observation=observation, way=memory.way, drivable=memory.drivable, config=self.config.judge)
         kept = memory.last if memory.last is not None and len(memory.last) > judge.num_steps else None
         age = memory.age_steps + 1
         if kept is not None and age < self.config.replan_steps and self._levels(judge, [kept])[0, 0] == 0:
             return _remembered(kept, memory, age_steps=age)
-        found = self._searched(observation, judge)
+        found = self._searched(observation, judge, memory.cut)
         return _remembered(self._chosen(judge, found, kept), memory, age_steps=0)
 
-    def _searched(self, observation: Observation, judge: DriveJudge) -> list[Trajectory]:
+    def _begun(self, observation: Observation) -> LatentMemory:
+        """What a scenario's first step finds out for all others."""
+        features = observation.scene.map
+        return LatentMemory(
+            way=Way.of(observation, fallback_mps=FALLBACK_SPEED_MPS),
+            drivable=drivable_area(features, lane_strips(features)),
+            cut=planner_of(self.model).cut_map(features),
+        )
+
+    def _searched(self, observation: Observation, judge: DriveJudge, cut: CutMap) -> list[Trajectory]:
         """The final beam and, in front of it, its best after refinement."""
         began, config = self.clock(), self.config
-        planner = planner_of(self.model)
-        view = planner.encode(observation.scene)
-        left_s = None if config.deadline_s is None else max(0.0, config.deadline_s - (self.clock() - began))
+        view = planner_of(self.model).encode(observation.scene, cut=cut)
         decoder = SceneDecoder(model=view.model, memory=view.memory, setting=view.setting)
         found = decoder.search(
             lambda candidates: _costs(judge, candidates),
             options=SearchOptions(
-                depth=config.depth, beam_width=config.beam_width, levels=config.levels, deadline_s=left_s
+                depth=config.depth, beam_width=config.beam_width, levels=config.levels, deadline_s=self._left_s(began)
             ),
             sigma_max_m=view.sigma_max_m,
         )
-        beam = found.decoded.select(found.chosen[0])
-        late = config.deadline_s is not None and self.clock() - began >= config.deadline_s
         sure = [place for place, rejected in enumerate(found.rejected[0].tolist()) if not rejected]
-        trajectories = [trajectory_of_candidate(beam, place, observation) for place in sure]
-        if sure and config.refine_steps > 0 and not late:
+        trajectories = trajectories_of_candidates(found.decoded, found.chosen[0, sure].tolist(), observation)
+        left_s = self._left_s(began)
+        if sure and config.refine_steps > 0 and left_s != 0:
             latents = view.model.codebook(config.levels).codes(found.ids[0, sure[0]])
-            trajectories = [self._refined(view, decoder, latents, observation), *trajectories]
+            refined = self._refined(view, decoder, latents, deadline_s=left_s)
+            trajectories = [*trajectories_of_candidates(refined, [0], observation), *trajectories]
         return trajectories
 
-    def _refined(self, view: View, decoder: SceneDecoder, latents: Tensor, observation: Observation) -> Trajectory:
+    def _left_s(self, began: float) -> float | None:
+        """The time that is left of the deadline; None if there is none."""
+        return None if self.config.deadline_s is None else max(0.0, self.config.deadline_s - (self.clock() - began))
+
+    def _refined(self, view: View, decoder: SceneDecoder, latents: Tensor, *, deadline_s: float | None) -> Candidates:
         surer = TerminalVariance()
-        refinement = refine_latents(
+        return refine_latents(
             decoder,
             latents,
             slope=surer,
             judge=surer,
             steps=self.config.refine_steps,
             sigma_max_m=view.sigma_max_m,
-        )
-        return trajectory_of_candidate(view.decode_many(refinement.latents[None]), 0, observation)
+            deadline_s=deadline_s,
+            clock=self.clock,
+        ).candidate
 
     def _chosen(self, judge: DriveJudge, found: list[Trajectory], kept: Trajectory | None) -> Trajectory:
         """The best of the last plan, of what was found and of the first of these slowed down; or else braking."""
@@ -143,14 +157,6 @@ class LatentPlanner:
             vehicle=vehicle,
         )
         return judge.levels(drives)
-
-
-def _first_memory(observation: Observation) -> LatentMemory:
-    features = observation.scene.map
-    return LatentMemory(
-        way=Way.of(observation, fallback_mps=FALLBACK_SPEED_MPS),
-        drivable=drivable_area(features, lane_strips(features)),
-    )
 
 
 def _remembered(plan: Trajectory, memory: LatentMemory, *, age_steps: int) -> Trajectory:

@@ -10,4 +10,4 @@ from waycode.training.folders import open_model
 def planner_of(name_or_folder: str) -> Planner:
     """The planner with a bundled model, or with that of a folder or a run."""
     saved = open_model(name_or_folder)
-    return Planner(saved.model, sigma_max_m=saved.sigma_max_m)
+    return Planner(saved.model.requires_grad_(False), sigma_max_m=saved.sigma_max_m)  # nobody trains it

@@ -11,10 +11,12 @@ from waycode.sources.sumo.families import Family, NetworkPlan, plan_network
 from waycode.sources.sumo.netconvert import RoadNetwork, build_network
 from waycode.sources.sumo.recording import STEP_S, Life, Recording, record
 from waycode.sources.sumo.road_map import RoadMap, road_map
+from waycode.sources.sumo.slow_spells import MOTOR_MODES, SlowSpell, draw_spells
 from waycode.sources.sumo.smoothing import BodyMotion, walking_motion, wheeled_motion
 
 WARM_UP_S = 25.0  # until the first vehicles have met in the middle
 RECORDED_S = 45.0
+GENERATOR_VERSION = 2  # raised when the same seed gives other scenes. 2: drivers who slow down without a reason
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -23,6 +25,7 @@ class EpisodeSeed:
 
     family: Family
     numbers: tuple[int, int, int]  # dataset seed, shard, attempt
+    version: int = GENERATOR_VERSION
 
     def generator(self) -> np.random.Generator:
         return np.random.default_rng([list(Family).index(self.family), *self.numbers])
@@ -35,6 +38,7 @@ class Traffic:
     plan: NetworkPlan
     network: RoadNetwork
     demand: Demand
+    spells: dict[str, SlowSpell]  # by vehicle
     sumo_seed: int
     num_steps: int
 
@@ -59,9 +63,18 @@ def prepare_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> Traf
         plan=plan,
         network=network,
         demand=demand,
+        spells=_spells(seed, demand),
         sumo_seed=int(rng.integers(2**31)),
         num_steps=round(duration_s / STEP_S),
     )
+
+
+def _spells(seed: EpisodeSeed, demand: Demand) -> dict[str, SlowSpell]:
+    """Who slows down without a reason; in scenes of the first version nobody did, and they can still be made again."""
+    if seed.version < 2:
+        return {}
+    motor = {trip.id: trip.depart_s for trip in demand.trips if trip.type.mode in MOTOR_MODES}
+    return draw_spells(motor, np.random.default_rng([list(Family).index(seed.family), *seed.numbers, seed.version]))
 
 
 def run_episode(seed: EpisodeSeed, *, window_s: float) -> Episode:
@@ -71,7 +84,12 @@ def run_episode(seed: EpisodeSeed, *, window_s: float) -> Episode:
         traffic = prepare_traffic(seed, folder=folder, window_s=window_s)
         roads = road_map(traffic.network)
         recording = record(
-            traffic.network.path, traffic.demand, folder=folder, seed=traffic.sumo_seed, num_steps=traffic.num_steps
+            traffic.network.path,
+            traffic.demand,
+            spells=traffic.spells,
+            folder=folder,
+            seed=traffic.sumo_seed,
+            num_steps=traffic.num_steps,
         )
     return Episode(
         seed=seed,

@@ -11,7 +11,7 @@ from waycode.scene import Scene
 from waycode.scene.dataset import DatasetInfo, ShardContents, write_dataset
 from waycode.scene.manoeuvre import Manoeuvre
 from waycode.sources.base import SourceError
-from waycode.sources.sumo.episode import EpisodeSeed, run_episode
+from waycode.sources.sumo.episode import GENERATOR_VERSION, EpisodeSeed, run_episode
 from waycode.sources.sumo.families import Family
 from waycode.sources.sumo.recording import STEP_S
 from waycode.sources.sumo.windows import EpisodeArrays, Window, candidates, cut_scene, faults_of_window
@@ -19,7 +19,6 @@ from waycode.sources.sumo.windows import EpisodeArrays, Window, candidates, cut_
 SCENES_PER_SHARD = 50
 MIN_GAP_S = 4.0  # between two windows of one episode with the same ego
 MAX_ATTEMPTS = 8
-GENERATOR_VERSION = 1  # part of the settings' hash: raised when the same seed gives other scenes
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -40,7 +40,9 @@ def origin_of(scene: Scene) -> Origin:
         )
     content = json.loads(scene.rebuild)
     episode = content["episode"]
-    seed = EpisodeSeed(family=Family(episode["family"]), numbers=tuple(episode["numbers"]))
+    seed = EpisodeSeed(
+        family=Family(episode["family"]), numbers=tuple(episode["numbers"]), version=episode.get("version", 1)
+    )
     return Origin(seed=seed, window=Window(**content["window"]))
 
 

@@ -13,6 +13,7 @@ from jaxtyping import Float
 from waycode.sources.base import SourceError
 from waycode.sources.sumo.demand import Demand
 from waycode.sources.sumo.road_users import RoadUserType
+from waycode.sources.sumo.slow_spells import SlowSpell, SpellKeeper
 
 STEP_S = 0.1
 
@@ -72,7 +73,9 @@ def simulation(network: Path, routes: Path, *, seed: int) -> Iterator[Any]:
         libsumo.close()
 
 
-def record(network: Path, demand: Demand, *, folder: Path, seed: int, num_steps: int) -> Recording:
+def record(
+    network: Path, demand: Demand, *, spells: dict[str, SlowSpell], folder: Path, seed: int, num_steps: int
+) -> Recording:
     """Runs the demand on the network for a number of steps; step i is the state at time i * STEP_S."""
     routes = folder / "demand.rou.xml"
     demand.write(routes)
@@ -81,7 +84,9 @@ def record(network: Path, demand: Demand, *, folder: Path, seed: int, num_steps:
     samples: dict[str, list[tuple[float, float, float]]] = {}
     with simulation(network, routes, seed=seed) as sumo:
         signals: dict[str, list[str]] = {signal: [] for signal in sorted(sumo.trafficlight.getIDList())}
+        keeper = SpellKeeper(spells)
         for step in range(num_steps):
+            keeper.before_step(sumo, step * STEP_S)
             sumo.simulationStep()
             for domain in (sumo.vehicle, sumo.person):
                 for user in domain.getIDList():

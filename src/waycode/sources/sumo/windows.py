@@ -20,6 +20,7 @@ from waycode.sources.sumo.recording import STEP_S
 from waycode.sources.sumo.road_map import map_features
 
 MIN_RADIUS_M, MAX_RADIUS_M, RADIUS_MARGIN_M = 80.0, 200.0, 50.0
+SHORT_WINDOW_S, LONGER_RADIUS_MPS = 8.0, 72.0  # in a longer window the ego drives on, and its map must reach as far
 MAX_SPEED_JUMP_MPS = 2.0  # within one step
 MAX_BRAKING_MPS2 = 6.0
 MAX_PREDICTED = 8
@@ -88,7 +89,8 @@ def cut_scene(episode: Episode, arrays: EpisodeArrays, window: Window, *, scene_
     centre = arrays.position_m[ego, window.current_step]
     path = arrays.position_m[ego, steps][arrays.valid[ego, steps]]
     reach = np.linalg.norm(path - centre, axis=-1).max() + RADIUS_MARGIN_M
-    radius = float(np.clip(reach, MIN_RADIUS_M, MAX_RADIUS_M))
+    longer_s = max(0.0, window.future_steps * STEP_S - SHORT_WINDOW_S)
+    radius = float(np.clip(reach, MIN_RADIUS_M, MAX_RADIUS_M + longer_s * LONGER_RADIUS_MPS))
     near = np.linalg.norm(arrays.position_m[:, steps] - centre, axis=-1) < radius
     rows = np.flatnonzero((near & arrays.valid[:, steps]).any(axis=1))
     origin = (float(np.round(centre[0])), float(np.round(centre[1])))
