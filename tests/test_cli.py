@@ -229,7 +229,8 @@ def test_exit_codes_reach_the_shell(folder: Path, tmp_path: Path) -> None:
 
 def test_an_interrupt_from_the_keyboard_exits_with_130(tmp_path: Path) -> None:
     program = (
-        "import sys, time, waycode.cli.data as data\n"
+        "import signal, sys, time, waycode.cli.data as data\n"
+        "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in the background a shell has it ignored
         "def wait(workers):\n    sys.stdout.write('waiting\\n'); sys.stdout.flush(); time.sleep(60)\n"
         "data.checked_workers = wait\n"
         "from waycode.cli import main\n"

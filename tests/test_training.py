@@ -346,7 +346,7 @@ def test_the_papers_recipe_does_a_step(record_property: Callable[[str, object], 
     torch.manual_seed(0)
     module = AutoencoderModule(config)
     record_property("parameters", module.model.num_parameters)
-    assert module.model.num_parameters == 27_733_533
+    assert module.model.num_parameters == 27_733_789
     dataset = bundled_dataset()
     examples = Examples(dataset, index_agents(dataset), config)
     loss = module.training_step(collate([examples[0, 0], examples[1, 1]]), 0)["loss"]

@@ -111,7 +111,7 @@ def paper() -> TrainingConfig:
     model = ModelConfig(
         features=FeatureConfig(points_per_segment=20, segment_length_m=20.0),
         width=256, heads=8, feed_forward=2048, scene_layers=6, encoder_layers=6, decoder_layers=6,
-        max_scene_tokens=768, neighbours=16,
+        max_scene_tokens=768, neighbours=16, correction_width=0,
     )  # fmt: skip
     return TrainingConfig(
         model=model, noise=NoiseConfig(target_ade_m=0.6, max_sigma=10.0), nested_dropout=NestedDropout.SAMPLED,
