@@ -81,8 +81,8 @@ def test_a_scene_that_cannot_be_driven_is_named_and_the_others_are_driven() -> N
 
 def test_a_run_is_shown_where_it_lost_most() -> None:
     hit = replace(campaign_of(0), horizon_s=3.0)
-    driven, step = at_its_worst(road_scene(others=((15.0, 0.0, 0.0),)), hit)
-    assert driven.tags[-1].startswith("stopped track collision with a vehicle")
+    driven, step, what = at_its_worst(road_scene(others=((15.0, 0.0, 0.0),)), hit)
+    assert what.startswith("stopped track collision with a vehicle")
     assert 10 <= step - NOW <= 12  # 10.5 m between the bumpers, at 10 m/s
     assert driven.current_step == NOW
 

@@ -1,6 +1,6 @@
 """`waycode simulate`: drives a planner through scenes in a closed loop and scores it."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -105,9 +105,10 @@ class Simulate:
         for place, result in enumerate(worst(results, self.worst), start=1):
             if len(result.planning_s) == 0:
                 continue  # nothing was driven, so there is nothing to see
-            driven, step = at_its_worst(dataset[result.index], campaign)
+            driven, step, what = at_its_worst(dataset[result.index], campaign)
             name = f"worst-{place}-scene-{result.index}"
-            files.append(save_scene_picture(driven, folder / f"{name}.png", step=step, radius_m=STILL_RADIUS_M).name)
+            titled = replace(driven, tags=(*driven.tags, what))
+            files.append(save_scene_picture(titled, folder / f"{name}.png", step=step, radius_m=STILL_RADIUS_M).name)
             if self.video:
                 path = folder / f"{name}.gif"
                 files.append(save_animation(driven, path, first_step=driven.current_step).name)

@@ -62,14 +62,14 @@ def drive_scenario(scene: Scene, campaign: Campaign) -> Rollout:
     return simulate(scene, campaign.planner.build(scene), traffic=traffic, config=config, clock=time.process_time)
 
 
-def at_its_worst(scene: Scene, campaign: Campaign) -> tuple[Scene, int]:
-    """One more run, as a scene that says what cost most, and the step at which that was; for pictures."""
+def at_its_worst(scene: Scene, campaign: Campaign) -> tuple[Scene, int, str]:
+    """One more run as a scene, the step at which it lost most, and what that was; for pictures."""
     rollout = drive_scenario(scene, campaign)
     cause = score_run(rollout.history).costliest()
     what = rollout.history.failure or ("nothing was lost" if cause is None else cause.what)
-    driven = replace(rollout.scene, current_step=scene.current_step, tags=(*scene.tags, what))
     after_s = rollout.history.ego.time_s[-1] if cause is None else cause.time_s
-    return driven, scene.current_step + round(after_s / scene.dt_s)
+    driven = replace(rollout.scene, current_step=scene.current_step)
+    return driven, scene.current_step + round(after_s / scene.dt_s), what
 
 
 def _drive(task: _Task) -> ScenarioResult:
