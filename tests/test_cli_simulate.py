@@ -8,6 +8,8 @@ import pyarrow.parquet as pq
 import pytest
 
 from waycode.cli import main
+from waycode.evaluation import closed_loop
+from waycode.simulation.planners import LatentConfig
 
 SAMPLES = str(Path(str(files("waycode"))) / "samples" / "sumo")
 QUICK = ["simulate", "--data", SAMPLES, "--planner", "constant-velocity", "--limit", "2", "--horizon-s", "1.5"]
@@ -45,3 +47,24 @@ def test_bad_input_gets_one_sentence(options: list[str], sentence: str, capsys: 
     complaint = capsys.readouterr().err
     assert sentence in complaint
     assert complaint.count("\n") == 1
+
+
+@pytest.mark.parametrize("what", ["closed-loop", "closed-loop-ablation"])
+def test_tables_of_planners_and_of_settings(
+    what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With fewer rows than a user gets, who waits for all of them."""
+    monkeypatch.setattr(closed_loop, "COMPARED", ("constant-velocity", "replay"))
+    quick = LatentConfig(depth=1, beam_width=1, refine_steps=0, replan_steps=40)
+    monkeypatch.setattr(closed_loop, "ABLATIONS", {"depth 1, beam 1": quick})
+    words = ["eval", what, "--model", "sumo-small", "--data", SAMPLES, "--scenes", "2", "--out", str(tmp_path)]
+    assert main(words) == 0
+    shown = capsys.readouterr().out
+    rows = {"closed-loop": ["constant-velocity", "replay"], "closed-loop-ablation": ["depth 1, beam 1"]}[what]
+    assert all(row in shown for row in rows)
+    report = json.loads((tmp_path / f"{what}.json").read_text())
+    kinds = {"closed-loop": ["replay", "idm"], "closed-loop-ablation": ["replay"]}[what]
+    assert [(row["planner"], row["traffic"]) for row in report["rows"]] == [(a, b) for b in kinds for a in rows]
+    assert pq.read_table(tmp_path / f"{what}.parquet").num_rows == 2 * len(report["rows"])
+    assert (tmp_path / f"{what}.png").exists()
+    assert not (tmp_path / f"{what}.unfinished").exists()

@@ -35,26 +35,30 @@ def same_states(one: Prefix, other: Prefix, *, length: int) -> None:
         torch.testing.assert_close(value[..., :length, :], other_value[..., :length, :], atol=1e-5, rtol=1e-5)
 
 
+def states(model: Model, latents: Tensor, memory: SceneMemory) -> Prefix:
+    return model.decoder.read_on(None, latents, memory)[0]
+
+
 @pytest.mark.parametrize("num_tokens", TOKENS)
 def test_token_by_token_is_all_at_once(num_tokens: int) -> None:
     model, memory = model_and_memory(num_tokens=num_tokens, registers=2)
     latents = random_latents(3, 7, num_tokens, 3)
     prefix: Prefix | None = None
     for count in range(1, num_tokens + 1):
-        prefix = model.extend(prefix, latents[:, :, count - 1], memory)
+        prefix, decoded = model.decoder.read_on(prefix, latents[:, :, count - 1 : count], memory)
         assert prefix.length == count
-        same_states(prefix, model.decoder.begin(latents[:, :, :count], memory), length=count)
-        same(model.decoder.read_out(prefix, memory), model.decode(latents[:, :, :count], memory))
+        same_states(prefix, states(model, latents[:, :, :count], memory), length=count)
+        same(decoded, model.decode(latents[:, :, :count], memory))
 
 
 def test_a_later_token_leaves_earlier_states_alone() -> None:
     model, memory = model_and_memory()
     latents = random_latents(3, 2, 3, 3)
-    before = model.decoder.begin(latents, memory)
+    before = states(model, latents, memory)
     for changed in range(3):
         other = latents.clone()
         other[:, :, changed] = -other[:, :, changed]
-        after = model.decoder.begin(other, memory)
+        after = states(model, other, memory)
         same_states(before, after, length=changed)
         difference = (after.keys_values[0][0] - before.keys_values[0][0])[..., changed, :].abs().max()
         assert difference > 1e-3
@@ -90,8 +94,8 @@ def test_a_choice_of_prefixes_can_be_gone_on_from() -> None:
     latents = random_latents(3, 4, 2, 3)
     parents = torch.tensor([[3, 0], [1, 1], [2, 3]])
     chosen = latents.gather(1, parents[:, :, None, None].expand(-1, -1, 2, 3))
-    selected = model.decoder.begin(latents, memory).select(parents)
-    same_states(selected, model.decoder.begin(chosen, memory), length=2)
+    selected = states(model, latents, memory).select(parents)
+    same_states(selected, states(model, chosen, memory), length=2)
 
     decode, token = PrefixDecoder(model, memory), random_latents(3, 2, 3, seed=5)
     state, _ = decode(None, torch.zeros(3, 4, dtype=torch.long), latents[:, :, 0])
@@ -104,11 +108,11 @@ def test_without_causal_masks_earlier_tokens_see_later_ones() -> None:
     latents = random_latents(3, 2, 3, 3)
     other = latents.clone()
     other[:, :, 2] = -other[:, :, 2]
-    key, other_key = (model.decoder.begin(code, memory).keys_values[-1][0] for code in (latents, other))
+    key, other_key = (states(model, code, memory).keys_values[-1][0] for code in (latents, other))
     assert (key - other_key)[..., 0, :].abs().max() > 1e-4
-    prefix = model.extend(None, latents[:, :, 0], memory)
+    prefix = states(model, latents[:, :, :1], memory)
     with pytest.raises(ValueError, match="without causal masks has no prefix to keep: decode the whole code instead"):
-        model.extend(prefix, latents[:, :, 1], memory)
+        model.decoder.read_on(prefix, latents[:, :, 1:2], memory)
 
 
 @pytest.mark.parametrize("num_tokens", [1, 3])
@@ -117,9 +121,9 @@ def test_more_tokens_than_there_are(num_tokens: int) -> None:
     words = f"prefixes of {num_tokens + 1} tokens, expected 1 to {num_tokens}"
     with pytest.raises(ValueError, match=words):
         model.decode(random_latents(3, 2, num_tokens + 1, 3), memory)
-    whole = model.decoder.begin(random_latents(3, 2, num_tokens, 3), memory)
+    whole = states(model, random_latents(3, 2, num_tokens, 3), memory)
     with pytest.raises(ValueError, match=words):
-        model.extend(whole, random_latents(3, 2, 3), memory)
+        model.decoder.read_on(whole, random_latents(3, 2, 1, 3), memory)
     with pytest.raises(ValueError, match=f"prefixes of 0 tokens, expected 1 to {num_tokens}"):
         model.decode(random_latents(3, 2, 0, 3), memory)
 

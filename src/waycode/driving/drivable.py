@@ -35,13 +35,22 @@ class PavedRoad:
 
     def outside_m(self, points_m: Float[np.ndarray, "Q 2"]) -> Float[np.ndarray, " Q"]:
         """How far points are off the road; 0 for those on it."""
-        points = shapely.points(points_m)
-        outside = _distance_m(points, self._area_tree)
-        off = np.flatnonzero(outside > 0)
+        outside = np.zeros(len(points_m))
+        off = np.flatnonzero(~shapely.intersects_xy(self._paved, points_m[:, 0], points_m[:, 1]))
         if len(off):
-            lanes_m = _distance_m(points[off], self._lane_tree)
-            outside[off] = np.minimum(outside[off], np.where(lanes_m > 0, lanes_m + LANE_SLACK_M, 0))
+            points = shapely.points(points_m[off])
+            lanes_m = _distance_m(points, self._lane_tree)
+            outside[off] = np.minimum(
+                _distance_m(points, self._area_tree), np.where(lanes_m > 0, lanes_m + LANE_SLACK_M, 0)
+            )
         return outside
+
+    @cached_property
+    def _paved(self) -> Any:
+        """All areas as one, prepared: it answers for most points, and many times faster than a tree of polygons."""
+        paved = shapely.union_all(self.areas)
+        shapely.prepare(paved)
+        return paved
 
     @cached_property
     def _area_tree(self) -> STRtree:

@@ -140,19 +140,34 @@ class LqrTracker:
         sample = min(step, reference.heading_rad.shape[1] - 1)
         heading = reference.heading_rad[:, sample]
         away = state.rear_axle_m - reference.rear_axle_m[:, sample]
-        # Two responses at once: row 0 without steering from the errors of now, row 1 to a unit steering rate from none.
+        time_s = dt_s * np.arange(self.horizon_steps)
+        moved = dt_s * (state.speed_mps[:, None] + time_s * acceleration_mps2[:, None])  # [K, H]
+        # Two responses: without steering from the errors of now, and to a unit steering rate from none.
+        free = moved * (state.steering_rad[:, None] / vehicle.wheelbase_m - curvature_1pm)
+        unit = moved * (time_s / vehicle.wheelbase_m)
+        lateral, turn = _errors_after(
+            away[:, 1] * np.cos(heading) - away[:, 0] * np.sin(heading),
+            wrap_angle(state.heading_rad - heading),
+            free,
+            moved,
+        )
         none = np.zeros_like(heading)
-        lateral = np.stack([away[:, 1] * np.cos(heading) - away[:, 0] * np.sin(heading), none])
-        turn = np.stack([wrap_angle(state.heading_rad - heading), none])
-        steering = np.stack([state.steering_rad, none])
-        rate, bends = np.array([[0.0], [dt_s]]), np.array([[1.0], [0.0]])
-        for index in range(self.horizon_steps):
-            moved = dt_s * (state.speed_mps + index * dt_s * acceleration_mps2)
-            lateral = lateral + moved * turn
-            turn = turn + moved * (steering / vehicle.wheelbase_m - bends * curvature_1pm[:, index])
-            steering = steering + rate
-        weighted = self.lateral_weight * lateral[1] * lateral + self.heading_weight * turn[1] * turn  # [2, K]
-        return -weighted[0] / (weighted[1] + self.steering_rate_weight)
+        unit_lateral, unit_turn = _errors_after(none, none, unit, moved)
+        weighted = self.lateral_weight * unit_lateral * lateral + self.heading_weight * unit_turn * turn
+        stiffness = self.lateral_weight * unit_lateral**2 + self.heading_weight * unit_turn**2
+        return -weighted / (stiffness + self.steering_rate_weight)
+
+
+def _errors_after(
+    lateral_m: Float[np.ndarray, " K"],
+    turn_rad: Float[np.ndarray, " K"],
+    turned_rad: Float[np.ndarray, "K H"],
+    moved_m: Float[np.ndarray, "K H"],
+) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
+    """Lateral and heading error at the horizon, of cars that turn and move so much at each step on the way."""
+    turn = turn_rad[:, None] + turned_rad.cumsum(axis=1)  # after each step
+    before = np.concatenate([turn_rad[:, None], turn[:, :-1]], axis=1)
+    return lateral_m + (moved_m * before).sum(axis=1), turn[:, -1]
 
 
 def steering_of(

@@ -7,7 +7,7 @@ from torch import Tensor, nn
 from waycode.features import Agents, SceneFeatures
 from waycode.model.bottleneck import corrupt, quantise, quantise_straight_through
 from waycode.model.config import Bottleneck, ModelConfig
-from waycode.model.decoder import Decoder, Prefix, SceneMemory, Trajectories
+from waycode.model.decoder import Decoder, SceneMemory, Trajectories
 from waycode.model.scene_encoder import SceneEncoder, SceneTokens
 from waycode.model.trajectory_encoder import TrajectoryEncoder
 from waycode.search import Codebook
@@ -51,14 +51,6 @@ class Model(nn.Module):
 
     def decode(self, latents: Float[Tensor, "R K n D"], memory: SceneMemory) -> Trajectories:
         return self.decoder.decode(latents, memory)
-
-    def extend(self, prefix: Prefix | None, token: Float[Tensor, "R K D"], memory: SceneMemory) -> Prefix:
-        """Adds a token to prefixes, or begins them."""
-        return (
-            self.decoder.begin(token[:, :, None], memory)
-            if prefix is None
-            else self.decoder.extend(prefix, token, memory)
-        )
 
     def train_bottleneck(
         self, latents: Float[Tensor, "R N D"], sigma: float, generator: torch.Generator | None = None

@@ -112,19 +112,36 @@ class Decoder(nn.Module):
 
     def decode(self, latents: Float[Tensor, "R K n D"], memory: SceneMemory) -> Trajectories:
         """The trajectories of whole prefixes."""
-        return self.read_out(self.begin(latents, memory), memory)
+        return self.read_on(None, latents, memory)[1]
 
-    def begin(self, latents: Float[Tensor, "R K n D"], memory: SceneMemory) -> Prefix:
-        """The states of prefixes, computed in one go."""
-        count = latents.shape[2]
-        mask = torch.ones(count, count, dtype=torch.bool, device=latents.device)
-        return self._states(latents, 0, memory, past=None, mask=mask.tril() if self.config.causal else mask)
+    def read_on(
+        self, past: Prefix | None, latents: Float[Tensor, "R K n D"], memory: SceneMemory
+    ) -> tuple[Prefix, Trajectories]:
+        """Puts tokens behind prefixes, or behind nothing, and reads the longer ones out.
 
-    def extend(self, prefix: Prefix, token: Float[Tensor, "R K D"], memory: SceneMemory) -> Prefix:
-        """The same prefixes with one more token each; nothing of them is computed again (causal models only)."""
-        if not self.config.causal:
+        Nothing of the prefixes is computed again (causal models only). Tokens and registers go through the layers
+        together: for the few codes of a search or a refinement, time is the number of operations and not their size.
+        """
+        if past is not None and not self.config.causal:
             raise ValueError("a decoder without causal masks has no prefix to keep: decode the whole code instead")
-        return self._states(token[:, :, None], prefix.length, memory, past=prefix, mask=None)
+        before, count = 0 if past is None else past.length, latents.shape[2]
+        last, registers = before + count, self.registers.expand(*latents.shape[:2], -1, -1)
+        x = torch.cat([self._embedded(latents, before), registers], dim=2)  # [R, K, n + registers, d]
+        sees = torch.ones(x.shape[2], before + x.shape[2], dtype=torch.bool, device=latents.device)
+        sees[:count, last:] = False  # no token sees a register
+        if self.config.causal:
+            sees[:count, before:last] = causal_mask(count).to(latents.device)
+        kept = []
+        for layer, (block, scene) in enumerate(zip(self.blocks, memory.keys_values, strict=True)):
+            own = block.own_keys_and_values(x)
+            if past is not None:
+                key, value = past.keys_values[layer]
+                own = (torch.cat([key, own[0]], dim=3), torch.cat([value, own[1]], dim=3))
+            kept.append((own[0][:, :, :, :last], own[1][:, :, :, :last]))
+            if layer + 1 == len(self.blocks):  # nobody looks at what the last layer would make of the latents
+                x, sees = x[:, :, count:], sees[count:]
+            x = block(x, own, scene, mask=sees, scene_mask=memory.mask)
+        return Prefix(keys_values=tuple(kept)), self._trajectories(self.norm(x[:, :, 0]), memory)
 
     def decode_all_prefixes(self, latents: Float[Tensor, "R N D"], memory: SceneMemory) -> Trajectories:
         """The trajectories of the first 1, 2, ..., N tokens, as N candidates."""
@@ -133,44 +150,37 @@ class Decoder(nn.Module):
             read = [self.decode(latents[:, None, :length], memory) for length in range(1, count + 1)]
             mean, std = [one.mean_m for one in read], [one.std_m for one in read]
             return Trajectories(mean_m=torch.cat(mean, dim=1), std_m=torch.cat(std, dim=1))
-        states = self.begin(latents[:, None], memory).repeated(count)
-        return self.read_out(states, memory, visible=causal_mask(count).to(latents.device))
+        states = self._states(latents, memory).repeated(count)
+        return self._read_out(states, memory, visible=causal_mask(count).to(latents.device))
 
-    def read_out(
-        self, prefix: Prefix, memory: SceneMemory, *, visible: Bool[Tensor, "K n"] | None = None
-    ) -> Trajectories:
-        """Lets the registers look at the prefixes, and regresses the trajectories from the first of them.
-
-        `visible` says which tokens of each candidate they see; all if it is not given.
-        """
+    def _read_out(self, prefix: Prefix, memory: SceneMemory, *, visible: Bool[Tensor, "K n"]) -> Trajectories:
+        """Lets the registers look at the visible tokens of each candidate; the first tells the trajectories."""
         rows, candidates = prefix.keys_values[0][0].shape[:2]
         x = self.registers.expand(rows, candidates, -1, -1)
         # Registers see each other and what is visible: [K, h, registers, n + registers], the middle axes being alike.
-        mask = None if visible is None else functional.pad(visible, (0, x.shape[2]), value=True)[:, None, None]
+        mask = functional.pad(visible, (0, x.shape[2]), value=True)[:, None, None]
         for block, seen, scene in zip(self.blocks, prefix.keys_values, memory.keys_values, strict=True):
             own = block.own_keys_and_values(x)
             both = (torch.cat([seen[0], own[0]], dim=3), torch.cat([seen[1], own[1]], dim=3))
             x = block(x, both, scene, mask=mask, scene_mask=memory.mask)
         return self._trajectories(self.norm(x[:, :, 0]), memory)
 
-    def _states(
-        self, latents: Tensor, first: int, memory: SceneMemory, *, past: Prefix | None, mask: Tensor | None
-    ) -> Prefix:
-        """Runs new tokens through all layers; they see what is kept of the past and, as the mask says, each other."""
+    def _states(self, latents: Float[Tensor, "R N D"], memory: SceneMemory) -> Prefix:
+        """What later tokens and registers see of a code, layer by layer (causal models only)."""
+        x, kept = self._embedded(latents[:, None], 0), []
+        mask = causal_mask(latents.shape[1]).to(latents.device)
+        for layer, (block, scene) in enumerate(zip(self.blocks, memory.keys_values, strict=True)):
+            kept.append(block.own_keys_and_values(x))
+            if layer + 1 < len(self.blocks):  # nobody looks at what the last layer would make of the latents
+                x = block(x, kept[-1], scene, mask=mask, scene_mask=memory.mask)
+        return Prefix(keys_values=tuple(kept))
+
+    def _embedded(self, latents: Float[Tensor, "R K n D"], first: int) -> Float[Tensor, "R K n d"]:
+        """Latents at the places from `first` on."""
         last, available = first + latents.shape[2], self.config.num_tokens
         if not first < last <= available:
             raise ValueError(f"got prefixes of {last} tokens, expected 1 to {available}: the model has no more")
-        x = self.embed_latent(latents) + self.place[first:last]  # [R, K, n, d]
-        kept = []
-        for layer, (block, scene) in enumerate(zip(self.blocks, memory.keys_values, strict=True)):
-            own = block.own_keys_and_values(x)
-            if past is not None:
-                key, value = past.keys_values[layer]
-                own = (torch.cat([key, own[0]], dim=3), torch.cat([value, own[1]], dim=3))
-            kept.append(own)
-            if layer + 1 < len(self.blocks):  # nobody looks at what the last layer would make of the latents
-                x = block(x, own, scene, mask=mask, scene_mask=memory.mask)
-        return Prefix(keys_values=tuple(kept))
+        return self.embed_latent(latents) + self.place[first:last]
 
     def _trajectories(self, state: Float[Tensor, "R K d"], memory: SceneMemory) -> Trajectories:
         """Driving on as now, plus a spline that starts at zero with no slope: position and velocity never jump."""

@@ -39,7 +39,11 @@ class Attention(nn.Module):
     def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         """Queries from x [*, Lq, d] look at keys [*, h, Lk, e]; `mask` is true where they may."""
         query = split_heads(self.query(x), self.heads)
-        seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
+        if query.ndim == 5 and (mask is None or mask.ndim == 2):  # torch has a fused attention for one batch axis only
+            rows, keys, values = (part.flatten(0, 1) for part in (query, key, value))
+            seen = functional.scaled_dot_product_attention(rows, keys, values, attn_mask=mask).view(query.shape)
+        else:
+            seen = functional.scaled_dot_product_attention(query, key, value, attn_mask=mask)
         return self.out(join_heads(seen))
 
 

@@ -30,8 +30,7 @@ class PrefixDecoder:
         """Puts tokens [R, K, D] behind the prefixes `state[parents]`, or behind nothing."""
         if self.model.config.causal:
             past = state.select(parents) if isinstance(state, Prefix) else None
-            prefix = self.model.extend(past, tokens, self.memory)
-            return prefix, self.model.decoder.read_out(prefix, self.memory)
+            return self.model.decoder.read_on(past, tokens[:, :, None], self.memory)
         latents = tokens[:, :, None]
         if isinstance(state, WholeCodes):
             index = parents[:, :, None, None].expand(-1, -1, *state.latents.shape[2:])

@@ -57,6 +57,7 @@ class TrainingConfig:
     history_dropout: float = 0.0  # how often the modelled agent's past is hidden (closed loop)
     path_weight: float = 0.0  # of the distance in metres beside the recorded path
     acceleration_weight: float = 0.0  # of the error of the acceleration in m/s2
+    realism_weight: float = 0.0  # of what random codes decode to: off the lanes, over the edge, beyond a car's limits
     collision_weight: float = 0.0  # of the loss for driving into others (closed loop)
     seed: int = 0
     validate_every: int = 1000
@@ -102,7 +103,7 @@ def small_finish() -> TrainingConfig:
     """
     return replace(
         small(), noise=NoiseConfig(fixed_sigma=0.4, rounded_share=0.5), path_weight=1.0, acceleration_weight=0.3,
-        steps=3_200, learning_rate=7e-4, validate_every=800,
+        realism_weight=5.0, steps=3_200, learning_rate=7e-4, validate_every=800,
     )  # fmt: skip
 
 

@@ -10,6 +10,8 @@ from torch import Tensor
 from waycode.features import Batch, SceneFeatures
 from waycode.model import Model, Trajectories
 from waycode.model.bottleneck import prefix_probabilities, quantise_straight_through, sample_prefix
+from waycode.model.decoder import SceneMemory
+from waycode.model.scene_encoder import SceneTokens
 from waycode.training.closed_loop import hide_history, others_futures
 from waycode.training.config import NestedDropout, TrainingConfig
 from waycode.training.losses import (
@@ -21,6 +23,9 @@ from waycode.training.losses import (
     path_deviation_m,
     weighted_mean,
 )
+from waycode.training.realism import MOTION_WEIGHT, beyond_limits_mps2, cars_of, random_codes, realism_loss
+
+RANDOM_CODES = 2  # tried per agent and step for the loss of realism
 
 
 class AutoencoderModule(lightning.LightningModule):
@@ -38,7 +43,8 @@ class AutoencoderModule(lightning.LightningModule):
         scene = self.model.see(self._seen(batch, generator), batch.agents)
         future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
         latents = self._sent(self.model.encode(future, valid, scene), generator)
-        decoded = self.model.decoder.decode_all_prefixes(latents, self.model.remember(scene))
+        memory = self.model.remember(scene)
+        decoded = self.model.decoder.decode_all_prefixes(latents, memory)
         weights = self.prefix_weights(len(future), generator)
         loss = weighted_mean(beta_nll(decoded, future, valid, beta=self.config.beta), weights)
         if self.config.path_weight:
@@ -49,6 +55,8 @@ class AutoencoderModule(lightning.LightningModule):
             loss = loss + self.config.acceleration_weight * weighted_mean(error, weights)
         if self.config.collision_weight:
             loss = loss + self.config.collision_weight * weighted_mean(self._collisions(decoded, batch), weights)
+        if self.config.realism_weight:
+            loss = loss + self.config.realism_weight * self._realism(decoded, scene, memory, batch, generator)
         ade = weighted_mean(average_displacement_m(decoded, future, valid), weights).detach()
         self._adapt_noise(float(ade))
         return {"loss": loss, "ade": ade}
@@ -89,6 +97,18 @@ class AutoencoderModule(lightning.LightningModule):
     def _collisions(self, decoded: Trajectories, batch: Batch) -> Tensor:
         others, there, margin = others_futures(batch)
         return collision_penalty(decoded, others, there, margin_m=margin)
+
+    def _realism(
+        self, decoded: Trajectories, scene: SceneTokens, memory: SceneMemory, batch: Batch, generator: torch.Generator
+    ) -> Tensor:
+        """What is wrong with the ways of codes that nobody sent, and with the motion of those that were."""
+        future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
+        config, cars, dt_s = self.config.model, cars_of(batch), self.config.model.features.dt_s
+        length = int(torch.randint(1, config.num_tokens + 1, (), generator=generator))
+        codes = random_codes(len(future), RANDOM_CODES, length, token_dim=config.token_dim, generator=generator)
+        ways = self.model.decode(codes, memory).mean_m
+        sent = beyond_limits_mps2(decoded.mean_m, dt_s=dt_s).mean(dim=(1, 2)) * cars.is_car
+        return realism_loss(ways, future, valid, scene.pieces, cars, dt_s=dt_s) + MOTION_WEIGHT * sent.mean()
 
     def configure_optimizers(self) -> Any:
         config = self.config

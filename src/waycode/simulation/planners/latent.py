@@ -1,16 +1,17 @@
 """Latent token search in the loop (paper, section 5.1 "Closed-loop planning").
 
-At every step the scene is encoded, a beam search over tokens finds drives that the judge likes, a few gradient steps
-make the best of them surer (the paper's predictive variance minimisation), and what the car would make of each is
-judged again beside the last plan, which is kept while it is as good. Where nothing is safe the car brakes.
+At every step the scene is encoded, a beam search over tokens finds drives that the judge likes, and what the car would
+make of each is judged again beside the last plan, which is kept while it is as good. A new plan that is to be driven is
+made surer by a few gradient steps (the paper's predictive variance minimisation). Where nothing is safe the car brakes.
 """
 
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
 import numpy as np
 import torch
+from jaxtyping import Float
 from torch import Tensor
 
 from waycode.baselines.pdm_score import Drives
@@ -20,7 +21,6 @@ from waycode.driving.drivable import DrivableArea, drivable_area
 from waycode.driving.lane_strips import lane_strips
 from waycode.features import CutMap
 from waycode.objectives import Candidates, TerminalVariance
-from waycode.planner import View
 from waycode.planner.refining import refine_latents
 from waycode.planner.searching import SceneDecoder, SearchOptions
 from waycode.simulation.planners.drives import decoded_drives, slowed, trajectories_of_candidates
@@ -63,6 +63,16 @@ class LatentMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
+class _Found:
+    """What a search is sure of, the best first, and what refining it takes."""
+
+    plans: list[Trajectory]
+    latents: Float[Tensor, "k n D"]  # of the plans
+    decoder: SceneDecoder
+    sigma_max_m: Mapping[int, float]
+
+
+@dataclass(frozen=True, kw_only=True)
 class LatentPlanner:
     """Drives by searching the tokens of a model, which is loaded when it is first asked (once per process)."""
 
@@ -78,8 +88,12 @@ class LatentPlanner:
         age = memory.age_steps + 1
         if kept is not None and age < self.config.replan_steps and self._levels(judge, [kept])[0, 0] == 0:
             return _remembered(kept, memory, age_steps=age)
-        found = self._searched(observation, judge, memory.cut)
-        return _remembered(self._chosen(judge, found, kept), memory, age_steps=0)
+        began = self.clock()
+        found = self._searched(observation, judge, memory.cut, began=began)
+        plan, which = self._chosen(judge, found.plans, kept)
+        if which is not None:
+            plan = self._refined(judge, found, which, began=began)
+        return _remembered(plan, memory, age_steps=0)
 
     def _begun(self, observation: Observation) -> LatentMemory:
         """What a scenario's first step finds out for all others."""
@@ -90,9 +104,9 @@ class LatentPlanner:
             cut=planner_of(self.model).cut_map(features),
         )
 
-    def _searched(self, observation: Observation, judge: DriveJudge, cut: CutMap) -> list[Trajectory]:
-        """The final beam and, in front of it, its best after refinement."""
-        began, config = self.clock(), self.config
+    def _searched(self, observation: Observation, judge: DriveJudge, cut: CutMap, *, began: float) -> "_Found":
+        """The final beam, without what the model is not sure of."""
+        config = self.config
         view = planner_of(self.model).encode(observation.scene, cut=cut)
         decoder = SceneDecoder(model=view.model, memory=view.memory, setting=view.setting)
         found = decoder.search(
@@ -103,37 +117,50 @@ class LatentPlanner:
             sigma_max_m=view.sigma_max_m,
         )
         sure = [place for place, rejected in enumerate(found.rejected[0].tolist()) if not rejected]
-        trajectories = trajectories_of_candidates(found.decoded, found.chosen[0, sure].tolist(), observation)
-        left_s = self._left_s(began)
-        if sure and config.refine_steps > 0 and left_s != 0:
-            latents = view.model.codebook(config.levels).codes(found.ids[0, sure[0]])
-            refined = self._refined(view, decoder, latents, deadline_s=left_s)
-            trajectories = [*trajectories_of_candidates(refined, [0], observation), *trajectories]
-        return trajectories
+        return _Found(
+            plans=trajectories_of_candidates(found.decoded, found.chosen[0, sure].tolist(), observation),
+            latents=view.model.codebook(config.levels).codes(found.ids[0, sure]),
+            decoder=decoder,
+            sigma_max_m=view.sigma_max_m,
+        )
 
     def _left_s(self, began: float) -> float | None:
         """The time that is left of the deadline; None if there is none."""
         return None if self.config.deadline_s is None else max(0.0, self.config.deadline_s - (self.clock() - began))
 
-    def _refined(self, view: View, decoder: SceneDecoder, latents: Tensor, *, deadline_s: float | None) -> Candidates:
+    def _refined(self, judge: DriveJudge, found: "_Found", which: int, *, began: float) -> Trajectory:
+        """The plan that is to be driven, made surer, unless that makes it a worse drive."""
+        left_s, plan = self._left_s(began), found.plans[which]
+        if self.config.refine_steps == 0 or left_s == 0:
+            return plan
         surer = TerminalVariance()
-        return refine_latents(
-            decoder,
-            latents,
+        refinement = refine_latents(
+            found.decoder,
+            found.latents[which],
             slope=surer,
             judge=surer,
             steps=self.config.refine_steps,
-            sigma_max_m=view.sigma_max_m,
-            deadline_s=deadline_s,
+            sigma_max_m=found.sigma_max_m,
+            deadline_s=left_s,
             clock=self.clock,
-        ).candidate
+        )
+        if not refinement.moved:
+            return plan
+        (refined,) = trajectories_of_candidates(refinement.candidate, [0], judge.observation)
+        before, after = self._levels(judge, [plan, refined])
+        return refined if after[0] <= before[0] and after[1] <= before[1] + self.config.loyalty else plan
 
-    def _chosen(self, judge: DriveJudge, found: list[Trajectory], kept: Trajectory | None) -> Trajectory:
-        """The best of the last plan, of what was found and of the first of these slowed down; or else braking."""
+    def _chosen(
+        self, judge: DriveJudge, found: list[Trajectory], kept: Trajectory | None
+    ) -> tuple[Trajectory, int | None]:
+        """The best of the last plan, of what was found and of the first of these slowed down; or else braking.
+
+        With its place among what was found, if it is one of these.
+        """
         plans = [*([] if kept is None else [kept]), *found]
         stop = braking(judge.observation.ego, vehicle=judge.observation.vehicle, dt_s=judge.dt_s)
         if not plans:  # the model is not sure of anything that it found
-            return stop
+            return stop, None
         slow = [slowed(plan, braking_mps2=rate, dt_s=judge.dt_s) for plan in plans[:2] for rate in SLOWING_MPS2]
         pool = [*plans, *slow, stop]
         levels = self._levels(judge, pool)
@@ -141,7 +168,9 @@ class LatentPlanner:
             levels[0, 1] -= self.config.loyalty
         if (levels[:-1, 0] == 0).any():
             levels[-1, 0] = np.inf  # an emergency stop is for emergencies
-        return pool[_least(levels)]
+        best = _least(levels)
+        place = best - len(plans) + len(found)
+        return pool[best], place if 0 <= place < len(found) else None
 
     def _levels(self, judge: DriveJudge, plans: list[Trajectory]) -> np.ndarray:
         """What the car would make of plans, judged [K, 2]."""
