@@ -125,6 +125,11 @@ def test_a_wider_beam_of_all_codes_is_never_worse_than_greedy(view: View) -> Non
     assert greedy.num_decodes == 24
 
 
+def test_of_plans_that_cost_the_same_the_surest_is_driven(view: View) -> None:
+    content = view.plan(lambda candidates: torch.zeros(len(candidates)))
+    assert content.tokens == view.plan(TerminalVariance()).tokens
+
+
 def test_costs_are_explained_by_name(view: View) -> None:
     plan = view.plan((goal(view, ahead_m=20.0) * 2.0 + TerminalVariance()).then(TerminalVariance()))
     assert len(plan.levels) == 2

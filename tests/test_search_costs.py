@@ -36,6 +36,13 @@ def test_a_standing_comes_before_all_levels() -> None:
     assert best_first(costs, torch.tensor([[0, 1, 0, 2]])).tolist() == [[2, 0, 1, 3]]
 
 
+def test_doubt_decides_between_equals_only() -> None:
+    costs = torch.tensor([[1.0, 0.0, 1.0, 0.0]])[..., None]
+    doubt = torch.tensor([[0.1, 3.0, 0.0, 2.0]])
+    assert best_first(costs, doubt=doubt).tolist() == [[3, 1, 2, 0]]
+    assert best_first(costs, torch.tensor([[0, 0, 0, 1]]), doubt).tolist() == [[1, 2, 0, 3]]
+
+
 def test_infinite_costs_have_their_place() -> None:
     costs = torch.tensor([[[INF, 0.0], [1.0, INF], [-INF, 5.0], [1.0, 3.0]]])
     assert best_first(costs).tolist() == [[2, 3, 1, 0]]

@@ -24,6 +24,7 @@ _SHORT = {  # names of groups that fit above a panel
     Group.AVAILABLE_ELSEWHERE: "other crossing",
     Group.NOT_AVAILABLE: "no left turn",
     Group.ZERO: "no change",
+    Group.ZERO_AT_THE_END: "no change, lane ends",
     Group.ONE: "one change",
     Group.STEADY: "slow down",
 }

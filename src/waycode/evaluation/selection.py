@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from waycode.evaluation.driven import lane_changes
-from waycode.evaluation.left_turns import TURN_RAD, earliest_turn_s, left_turns_ahead, turn_rad_of
+from waycode.evaluation.ways_ahead import TURN_RAD, earliest_turn_s, left_turns_ahead, turn_rad_of, way_ahead_m
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import project
@@ -35,6 +35,7 @@ class Group(StrEnum):
     AVAILABLE_ELSEWHERE = "left turn available, other crossing"
     NOT_AVAILABLE = "no left turn available"
     ZERO = "zero lane changes"
+    ZERO_AT_THE_END = "zero lane changes, the lane ends"  # such as a ramp's: who does not change must stop
     ONE = "one lane change"
     STEADY = "steady at about 9 m/s"
 
@@ -93,18 +94,31 @@ def left_turn_cases(scene: Scene) -> list[Case]:
 
 
 def lane_change_cases(scene: Scene) -> list[Case]:
-    """Vehicles that will change to the left once and never to the right: each is asked for no change and for one."""
+    """Vehicles that will change to the left once and never to the right: each is asked for no change and for one.
+
+    Where the lane ends sooner than they drive, no change would mean to stop at its end: these are told apart.
+    """
     vehicles = _Vehicles.of(scene)
     around = vehicles.index.ring[vehicles.lane].any(axis=1)
     soon = round(UNDER_WAY_S / scene.dt_s)
-    chosen = [
-        int(track)
-        for track, lane, ring in zip(vehicles.tracks, vehicles.lane, around, strict=True)
-        if not ring
-        and lane_changes(vehicles.index, lane) == (1, 0)
-        and lane_changes(vehicles.index, lane[: soon + 1]) == (0, 0)
-    ]
-    return [Case(scene_id=scene.id, agent=agent, group=group) for group in (Group.ZERO, Group.ONE) for agent in chosen]
+    cases = []
+    for row, (track, lane) in enumerate(zip(vehicles.tracks, vehicles.lane, strict=True)):
+        late = lane_changes(vehicles.index, lane[: soon + 1]) != (0, 0)
+        if around[row] or late or lane_changes(vehicles.index, lane) != (1, 0):
+            continue
+        zero = Group.ZERO if _lane_goes_on(scene, vehicles, row) else Group.ZERO_AT_THE_END
+        cases += [Case(scene_id=scene.id, agent=int(track), group=group) for group in (zero, Group.ONE)]
+    return cases
+
+
+def _lane_goes_on(scene: Scene, vehicles: _Vehicles, row: int) -> bool:
+    """Whether the present lane and those that continue it are as long as what the vehicle will drive."""
+    lanes, position = scene.map.lanes, vehicles.position_m[row].astype(np.float64)
+    lane = int(vehicles.lane[row, 0])
+    centreline = lanes.centrelines[lane].astype(np.float64)
+    driven_m = float(np.linalg.norm(np.diff(position, axis=0), axis=1).sum())
+    start_m = float(project(position[:1], centreline)[0][0])
+    return way_ahead_m(lanes, lane, along_m=start_m, enough_m=driven_m) >= driven_m
 
 
 def slow_down_cases(scene: Scene) -> list[Case]:

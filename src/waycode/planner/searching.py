@@ -72,6 +72,7 @@ class SceneDecoder:
             depth=options.depth,
             beam_width=options.beam_width,
             gate=None if thresholds is None else rejects,
+            doubt=lambda candidates: candidates.final_std_m[None],  # objectives that are content leave a choice
             deadline_s=options.deadline_s,
             device=self.memory.velocity_mps.device,
         )

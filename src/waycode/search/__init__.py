@@ -6,12 +6,13 @@ from waycode.search.costs import Costs, as_levels, best_first
 from waycode.search.exhaustive import exhaustive_search
 from waycode.search.refine import RefineResult, refine
 from waycode.search.result import SearchResult, SearchStatus
-from waycode.search.scoring import Extend, Gate, Objective
+from waycode.search.scoring import Doubt, Extend, Gate, Objective
 from waycode.search.trace import Trace, TraceStep
 
 __all__ = [
     "Codebook",
     "Costs",
+    "Doubt",
     "Extend",
     "Gate",
     "Objective",

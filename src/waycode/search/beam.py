@@ -11,7 +11,7 @@ from torch import Tensor
 
 from waycode.search.codebook import Codebook
 from waycode.search.result import SearchResult, conclude, take
-from waycode.search.scoring import Decoded, Extend, Gate, Objective, State, score
+from waycode.search.scoring import Decoded, Doubt, Extend, Gate, Objective, State, score
 from waycode.search.trace import TraceStep
 
 
@@ -25,15 +25,17 @@ def beam_search(
     depth: int,
     beam_width: int = 1,
     gate: Gate[Decoded] | None = None,
+    doubt: Doubt[Decoded] | None = None,
     deadline_s: float | None = None,
     clock: Callable[[], float] = time.perf_counter,
     device: torch.device | str = "cpu",
 ) -> SearchResult[Decoded]:
     """Token by token, tries every code behind every kept prefix and keeps the `beam_width` best; 1 is greedy search.
 
-    The objective maps what was decoded to costs (see `Costs`); the least is best. Candidates that the gate rejects come
-    after all that it accepts. With a deadline, counted from the call, the search stops before a depth that would
-    not end in time; the first is always finished, so that there is always a result.
+    The objective maps what was decoded to costs (see `Costs`); the least is best, and of those that cost the same the
+    least doubtful. Candidates that the gate rejects come after all that it accepts. With a deadline, counted from the
+    call, the search stops before a depth that would not end in time; the first is always finished, so that there is
+    always a result.
     """
     _check(depth=depth, beam_width=beam_width, deadline_s=deadline_s)
     began = now = clock()
@@ -47,7 +49,7 @@ def beam_search(
         ids, parents, tokens = expand(ids, kept, values)
         state, decoded = extend(state, parents, tokens)
         num_decodes += parents.shape[1]
-        steps.append(score(decoded, objective, ids=ids, gate=gate, beam_width=beam_width))
+        steps.append(score(decoded, objective, ids=ids, gate=gate, doubt=doubt, beam_width=beam_width))
         kept = steps[-1].chosen
         ids = take(ids, kept)
         depth_began, now = now, clock()

@@ -40,15 +40,21 @@ def as_levels(costs: object, *, num_rows: int, num_candidates: int) -> Float[Ten
     return levels if levels.dtype in (torch.float32, torch.float64) else levels.double()  # integers stay exact
 
 
-def best_first(costs: Float[Tensor, "B K M"], standing: Int[Tensor, "B K"] | None = None) -> Int[Tensor, "B K"]:
+def best_first(
+    costs: Float[Tensor, "B K M"],
+    standing: Int[Tensor, "B K"] | None = None,
+    doubt: Float[Tensor, "B K"] | None = None,
+) -> Int[Tensor, "B K"]:
     """Indices of the candidates in lexicographic order of their costs; of equals, the earlier comes first.
 
-    The standing, if there is one, is a level before all others.
+    The standing, if there is one, is a level before all others, the doubt one after them.
     """
     # In numpy, which sorts a handful of numbers faster than torch dispatches one operation; its first key comes last.
     levels = costs.cpu().numpy()
     keys = [levels[..., level] for level in range(levels.shape[2] - 1, -1, -1)]
-    order = np.lexsort(keys if standing is None else [*keys, standing.cpu().numpy()])
+    before = [] if standing is None else [standing.cpu().numpy()]
+    after = [] if doubt is None else [doubt.cpu().numpy()]
+    order = np.lexsort([*after, *keys, *before])
     return torch.from_numpy(order).to(costs.device)
 
 

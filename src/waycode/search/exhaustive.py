@@ -5,7 +5,7 @@ import torch
 from waycode.search.beam import expand
 from waycode.search.codebook import Codebook
 from waycode.search.result import SearchResult, conclude
-from waycode.search.scoring import Decoded, Extend, Gate, Objective, State, score
+from waycode.search.scoring import Decoded, Doubt, Extend, Gate, Objective, State, score
 
 MAX_CODES = 2**18  # more do not fit into memory with a decoder of any use
 
@@ -19,6 +19,7 @@ def exhaustive_search(
     num_rows: int,
     depth: int,
     gate: Gate[Decoded] | None = None,
+    doubt: Doubt[Decoded] | None = None,
     device: torch.device | str = "cpu",
 ) -> SearchResult[Decoded]:
     """Decodes all V ** depth codes and returns them all, best first; shorter prefixes are never judged."""
@@ -33,5 +34,5 @@ def exhaustive_search(
         ids, parents, tokens = expand(ids, everyone, codebook.values.to(device))
         state, decoded = extend(state, parents, tokens)
         num_decodes += parents.shape[1]
-    step = score(decoded, objective, ids=ids, gate=gate, beam_width=count)
+    step = score(decoded, objective, ids=ids, gate=gate, doubt=doubt, beam_width=count)
     return conclude([step], decoded, num_decodes=num_decodes, is_complete=True)

@@ -24,6 +24,9 @@ Objective = Callable[[Decoded], Costs]
 # predicted variance, sigma_max(n), depends on it (appendix, "Details on Planning Objective Functions").
 Gate = Callable[[Decoded, int], Tensor]
 
+# How much candidates are to be doubted [B, K]: of those that cost the same, the least doubtful comes first.
+Doubt = Callable[[Decoded], Tensor]
+
 
 def score(
     decoded: Decoded,
@@ -31,6 +34,7 @@ def score(
     *,
     ids: Int[Tensor, "B K n"],
     gate: Gate[Decoded] | None,
+    doubt: Doubt[Decoded] | None,
     beam_width: int,
 ) -> TraceStep:
     """Puts candidates in order: of those with a finite cost, the accepted before the rejected; then by cost.
@@ -45,7 +49,7 @@ def score(
     else:
         rejected = _checked(gate(decoded, length), num_rows=num_rows, num_candidates=num_candidates)
     standing = rejected.long().masked_fill_(~usable, 2)  # 0 accepted, 1 rejected, 2 without a cost
-    order = best_first(costs, standing)
+    order = best_first(costs, standing, None if doubt is None else doubt(decoded))
     return TraceStep(ids=ids, costs=costs, rejected=rejected, usable=usable, order=order, beam_width=beam_width)
 
 
