@@ -91,8 +91,9 @@ def test_report_adds_up_by_hand() -> None:
         made_up(1, Group.NOT_AVAILABLE, (0, 0, 0, 0, 0, 0, 1, 0)),
     ]
     report = guidance_report(cases, task=TASKS["left-turn"], model="m", data="d", num_scenes=5, num_tokens=3)
-    assert report.num_cases == {Group.AVAILABLE: 3, Group.AVAILABLE_ELSEWHERE: 0, Group.NOT_AVAILABLE: 1}
-    assert report.scenes_with_cases == {Group.AVAILABLE: 2, Group.AVAILABLE_ELSEWHERE: 0, Group.NOT_AVAILABLE: 1}
+    others = {Group.AVAILABLE_ELSEWHERE: 0, Group.FROM_ANOTHER_LANE: 0}
+    assert report.num_cases == {Group.AVAILABLE: 3, Group.NOT_AVAILABLE: 1, **others}
+    assert report.scenes_with_cases == {Group.AVAILABLE: 2, Group.NOT_AVAILABLE: 1, **others}
     rows = report.rows[Group.AVAILABLE]
     assert list(rows) == methods(3)
     assert [rows[greedy(depth)][SUCCESS].mean for depth in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1])

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 from test_manoeuvre import CURRENT, STEPS, TIME_S, arc, lanes_of, scene_of, straight
+from waycode.evaluation.left_turns import DrivingLimits, earliest_turn_s, left_turns_ahead
 from waycode.evaluation.selection import Group, lane_change_cases, left_turn_cases, slow_down_cases
-from waycode.evaluation.ways_ahead import DrivingLimits, earliest_turn_s, left_turns_ahead
 from waycode.scene import Lanes, Scene, StopSigns, as_pairs
 
 RADIUS_M = 10.0
@@ -32,6 +32,14 @@ def crossing(*, side: int = 1, legal: bool = True) -> Lanes:
     onward = [(APPROACH, STRAIGHT), (STRAIGHT, EXIT)] + ([(APPROACH, TURN)] if legal else [])
     lanes = lanes_of(lines, successors=as_pairs(onward))
     return replace(lanes, in_junction=np.array([False, True, True, False]))
+
+
+def beside() -> Lanes:
+    """The same crossing, where only the lane to the left of the approach turns."""
+    lines = [*crossing().centrelines.as_list(), line((-80, 3.5), (0, 3.5))]
+    onward = as_pairs([(APPROACH, STRAIGHT), (STRAIGHT, EXIT), (4, TURN)])
+    lanes = lanes_of(lines, successors=onward, left_neighbours=as_pairs([(0, 4)]), right_neighbours=as_pairs([(4, 0)]))
+    return replace(lanes, in_junction=np.array([False, True, True, False, False]))
 
 
 def limited(lanes: Lanes, limit_mps: float) -> Lanes:
@@ -107,6 +115,7 @@ def test_who_is_too_fast_cannot_turn(speed_mps: float, possible: bool) -> None:
     [
         pytest.param(driving(-20, 8.0, crossing()), [Group.AVAILABLE_ELSEWHERE], id="available"),
         pytest.param(driving(-20, 8.0, crossing(legal=False)), [Group.NOT_AVAILABLE], id="no legal connection"),
+        pytest.param(driving(-20, 8.0, beside()), [Group.FROM_ANOTHER_LANE], id="from the lane beside"),
         pytest.param(driving(-20, 8.0, crossing(side=-1)), [Group.NOT_AVAILABLE], id="only a right turn"),
         pytest.param(driving(-5, 12.0, crossing()), [], id="too near for its speed"),
         pytest.param(driving(-66, 11.0, limited(crossing(), 11.0)), [], id="too far to turn in time"),
@@ -140,29 +149,26 @@ def test_who_turns_is_no_case() -> None:
     assert left_turn_cases(scene_of(turned, crossing())) == []
 
 
-def two_lanes(*, right_ends_m: float = 160.0) -> Lanes:
-    lines = [
-        np.stack([np.linspace(-40, end, 100), np.full(100, side)], axis=-1)
-        for side, end in ((0.0, right_ends_m), (3.5, 160.0))
-    ]
+def two_lanes() -> Lanes:
+    along = np.linspace(-40, 160, 100)
+    lines = [np.stack([along, np.full(100, side)], axis=-1) for side in (0.0, 3.5)]
     return lanes_of(lines, left_neighbours=as_pairs([(0, 1)]), right_neighbours=as_pairs([(1, 0)]))
 
 
-def changing(*to_left: float, first_s: float = 2.0, right_ends_m: float = 160.0) -> Scene:
+def changing(*to_left: float, first_s: float = 2.0) -> Scene:
     """A car at 10 m/s that moves aside by these many lanes, one after the other, 2.5 seconds apart."""
     position = straight(np.full(STEPS, 10.0))
     times = first_s + 2.5 * np.arange(len(to_left))
     position[:, 1] = sum(
         step * 3.5 / (1 + np.exp(-4 * (TIME_S - time))) for step, time in zip(to_left, times, strict=True)
     )
-    return scene_of(position, two_lanes(right_ends_m=right_ends_m))
+    return scene_of(position, two_lanes())
 
 
 @pytest.mark.parametrize(
     ("scene", "expected"),
     [
         pytest.param(changing(1), [Group.ZERO, Group.ONE], id="one to the left"),
-        pytest.param(changing(1, right_ends_m=60), [Group.ZERO_AT_THE_END, Group.ONE], id="as the lane ends"),
         pytest.param(changing(0), [], id="none"),
         pytest.param(changing(1, -1), [], id="there and back"),
         pytest.param(changing(1, first_s=0.5), [], id="already under way"),

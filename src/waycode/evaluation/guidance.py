@@ -13,9 +13,9 @@ import numpy as np
 from jaxtyping import Float
 
 from waycode.evaluation.driven import Driven, lane_use
+from waycode.evaluation.left_turns import TURN_RAD
 from waycode.evaluation.realism import RoadShape, realism_of
 from waycode.evaluation.selection import Case, Group, lane_change_cases, left_turn_cases, slow_down_cases
-from waycode.evaluation.ways_ahead import TURN_RAD
 from waycode.objectives import (
     BaseObjective,
     Collision,
@@ -157,17 +157,15 @@ TASKS: dict[str, GuidanceTask] = {
         GuidanceTask(
             name="left-turn",
             select=left_turn_cases,
-            objectives=dict.fromkeys((Group.AVAILABLE, Group.AVAILABLE_ELSEWHERE, Group.NOT_AVAILABLE), LeftTurn()),
+            objectives=dict.fromkeys(
+                (Group.AVAILABLE, Group.AVAILABLE_ELSEWHERE, Group.NOT_AVAILABLE, Group.FROM_ANOTHER_LANE), LeftTurn()
+            ),
             measure=_left_turn,
         ),
         GuidanceTask(
             name="lane-change",
             select=lane_change_cases,
-            objectives={
-                Group.ZERO: LaneChange(0),
-                Group.ZERO_AT_THE_END: LaneChange(0),
-                Group.ONE: LaneChange(1),
-            },
+            objectives={Group.ZERO: LaneChange(0), Group.ONE: LaneChange(1)},
             measure=_lane_change,
         ),
         GuidanceTask(

@@ -18,13 +18,13 @@ from waycode.scene import Scene
 
 MOST_EXAMPLES = 8  # of success and of failure, the same number of each group
 _STYLE = Style()
-_COLOURS = (_STYLE.chosen, _STYLE.candidate, _STYLE.ego)  # of the groups
+_COLOURS = (_STYLE.chosen, _STYLE.candidate, _STYLE.ego, _STYLE.original)  # of the groups
 _SHORT = {  # names of groups that fit above a panel
     Group.AVAILABLE: "all-way stop",
     Group.AVAILABLE_ELSEWHERE: "other crossing",
     Group.NOT_AVAILABLE: "no left turn",
+    Group.FROM_ANOTHER_LANE: "from another lane",
     Group.ZERO: "no change",
-    Group.ZERO_AT_THE_END: "no change, lane ends",
     Group.ONE: "one change",
     Group.STEADY: "slow down",
 }

@@ -120,7 +120,7 @@ _BOUNDS: tuple[tuple[Group, str, float, bool], ...] = (
     (Group.STEADY, "edge_contact", 0.002, False),
 )
 
-_NOT_TO_GROW = (Group.NOT_AVAILABLE, Group.ZERO_AT_THE_END)  # what is asked for is not what one should do there
+_NOT_TO_GROW = (Group.NOT_AVAILABLE, Group.FROM_ANOTHER_LANE)  # what is asked for is not what one should do there
 
 
 def check_targets(rows: dict[str, Rows], *, num_tokens: int) -> list[Target]:

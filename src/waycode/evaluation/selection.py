@@ -11,7 +11,13 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from waycode.evaluation.driven import lane_changes
-from waycode.evaluation.ways_ahead import TURN_RAD, earliest_turn_s, left_turns_ahead, turn_rad_of, way_ahead_m
+from waycode.evaluation.left_turns import (
+    TURN_RAD,
+    earliest_turn_s,
+    lanes_beside,
+    left_turns_ahead,
+    turn_rad_of,
+)
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import project
@@ -34,8 +40,8 @@ class Group(StrEnum):
     AVAILABLE = "left turn available, all-way stop"  # what the paper's table is about
     AVAILABLE_ELSEWHERE = "left turn available, other crossing"
     NOT_AVAILABLE = "no left turn available"
+    FROM_ANOTHER_LANE = "left turn from another lane only"  # neither here nor there: one could change lanes before it
     ZERO = "zero lane changes"
-    ZERO_AT_THE_END = "zero lane changes, the lane ends"  # such as a ramp's: who does not change must stop
     ONE = "one lane change"
     STEADY = "steady at about 9 m/s"
 
@@ -94,31 +100,18 @@ def left_turn_cases(scene: Scene) -> list[Case]:
 
 
 def lane_change_cases(scene: Scene) -> list[Case]:
-    """Vehicles that will change to the left once and never to the right: each is asked for no change and for one.
-
-    Where the lane ends sooner than they drive, no change would mean to stop at its end: these are told apart.
-    """
+    """Vehicles that will change to the left once and never to the right: each is asked for no change and for one."""
     vehicles = _Vehicles.of(scene)
     around = vehicles.index.ring[vehicles.lane].any(axis=1)
     soon = round(UNDER_WAY_S / scene.dt_s)
-    cases = []
-    for row, (track, lane) in enumerate(zip(vehicles.tracks, vehicles.lane, strict=True)):
-        late = lane_changes(vehicles.index, lane[: soon + 1]) != (0, 0)
-        if around[row] or late or lane_changes(vehicles.index, lane) != (1, 0):
-            continue
-        zero = Group.ZERO if _lane_goes_on(scene, vehicles, row) else Group.ZERO_AT_THE_END
-        cases += [Case(scene_id=scene.id, agent=int(track), group=group) for group in (zero, Group.ONE)]
-    return cases
-
-
-def _lane_goes_on(scene: Scene, vehicles: _Vehicles, row: int) -> bool:
-    """Whether the present lane and those that continue it are as long as what the vehicle will drive."""
-    lanes, position = scene.map.lanes, vehicles.position_m[row].astype(np.float64)
-    lane = int(vehicles.lane[row, 0])
-    centreline = lanes.centrelines[lane].astype(np.float64)
-    driven_m = float(np.linalg.norm(np.diff(position, axis=0), axis=1).sum())
-    start_m = float(project(position[:1], centreline)[0][0])
-    return way_ahead_m(lanes, lane, along_m=start_m, enough_m=driven_m) >= driven_m
+    chosen = [
+        int(track)
+        for track, lane, ring in zip(vehicles.tracks, vehicles.lane, around, strict=True)
+        if not ring
+        and lane_changes(vehicles.index, lane) == (1, 0)
+        and lane_changes(vehicles.index, lane[: soon + 1]) == (0, 0)
+    ]
+    return [Case(scene_id=scene.id, agent=agent, group=group) for group in (Group.ZERO, Group.ONE) for agent in chosen]
 
 
 def slow_down_cases(scene: Scene) -> list[Case]:
@@ -138,7 +131,10 @@ def _left_turn_group(scene: Scene, vehicles: _Vehicles, row: int) -> Group | Non
     along = float(project(vehicles.position_m[row, :1].astype(np.float64), centreline)[0][0])
     turns = left_turns_ahead(lanes, lane, along_m=along, reach_m=reach_m)
     if not turns:
-        return Group.NOT_AVAILABLE
+        beside = any(
+            left_turns_ahead(lanes, other, along_m=along, reach_m=reach_m) for other in lanes_beside(lanes, lane)
+        )
+        return Group.FROM_ANOTHER_LANE if beside else Group.NOT_AVAILABLE
     times = [earliest_turn_s(lanes, turn, speed_mps=speed) for turn in turns]
     if not any(time is not None and time <= LATEST_TURN_S for time in times):
         return None

@@ -1,4 +1,4 @@
-"""The legal ways ahead of a road user: which left turns it could still take and how soon, and how far its lane goes."""
+"""Which left turns a road user could still take: the legal ways ahead of it, and how soon each turn can be driven."""
 
 from dataclasses import dataclass
 
@@ -56,18 +56,15 @@ def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float)
     return found
 
 
-def way_ahead_m(lanes: Lanes, lane: int, *, along_m: float, enough_m: float) -> float:
-    """How far one gets from a place on a lane without changing lanes; `enough_m` or more if it is as far as that."""
-    farthest = 0.0
-    open_ways: list[tuple[tuple[int, ...], float]] = [((lane,), _length_m(lanes, lane) - along_m)]
-    for _ in range(MAX_WAYS):
-        if not open_ways or farthest >= enough_m:
-            break
-        way, length_m = open_ways.pop()
-        farthest = max(farthest, length_m)
-        onward = [after for after in lanes.successors_of(way[-1]) if after not in way]
-        open_ways += [((*way, after), length_m + _length_m(lanes, after)) for after in onward]
-    return farthest
+def lanes_beside(lanes: Lanes, lane: int) -> list[int]:
+    """All lanes that one gets to from a lane by lane changes alone."""
+    pairs = np.concatenate(
+        [np.asarray(side).reshape(-1, 2) for side in (lanes.left_neighbours, lanes.right_neighbours)]
+    )
+    found = [lane]
+    for here in found:  # grows
+        found += [other for other in pairs[pairs[:, 0] == here, 1].tolist() if other not in found]
+    return found[1:]
 
 
 def earliest_turn_s(
