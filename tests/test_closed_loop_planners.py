@@ -90,6 +90,28 @@ def test_a_margin_makes_contacts_sooner() -> None:
     assert wide.first_step.tolist() == [14.0]  # 12.5 m at 10 m/s
 
 
+def test_who_is_within_the_margin_already_must_not_be_touched() -> None:
+    observation = observation_of(road_scene(others=((5.0, 0.0, 0.0),)))  # half a metre between the boxes
+    drives, others = drives_along(observation, 2.0, 0.5, 0.0), forecast(observation, num_steps=STEPS + 9)
+    none = np.zeros(drives.speed_mps.shape, np.bool_)
+    found = find_contacts(
+        drives, others, off_lane=none, in_junction=none, margin=Margin(ahead_m=1.0, beside_m=0.2), dt_s=0.1
+    )
+    assert found.first_step.tolist() == [4.0, 12.0, np.inf]  # 0.25 s and 1 s, seen at the next even step beyond
+
+
+def test_who_brakes_goes_on_braking() -> None:
+    scene = road_scene(others=((30.0, 0.0, 10.0), (60.0, 0.0, 10.0)))
+    vx = scene.tracks.vx_mps.copy()
+    vx[1, NOW - 5] = 12.0  # 2 m/s less in half a second
+    vx[2, NOW - 5] = 8.0  # pulling away is not foreseen
+    observation = observation_of(replace(scene, tracks=replace(scene.tracks, vx_mps=vx)))
+    steady, braking = (forecast(observation, num_steps=40, brakes=brakes).position_m for brakes in (False, True))
+    gone = braking[:, :, 0] - braking[:, :1, 0]
+    np.testing.assert_allclose(gone[0, [10, 25, 40]], [10 - 4 / 2, 12.5, 12.5], atol=1e-4)  # stands after 2.5 s
+    np.testing.assert_allclose(braking[1], steady[1])
+
+
 @pytest.mark.parametrize("seed", range(5))
 def test_all_that_are_near_are_found(seed: int) -> None:
     """Against a comparison of every drive with every other at every step and look."""
@@ -173,6 +195,24 @@ def test_sooner_collisions_are_worse() -> None:
     judge = judge_of(road_scene(others=((20.0, 0.0, 0.0),)))
     fast, slow, stays = judge.levels(drives_along(judge.observation, 12.0, 6.0, 0.0))[:, 0]
     assert fast > slow > stays == 0
+    fast, slow = judge.levels(drives_along(judge.observation, 10.2, 10.0))[:, 0]
+    assert fast > slow  # at the same of the steps that are looked at
+
+
+def test_only_what_is_driven_is_refined(monkeypatch: pytest.MonkeyPatch) -> None:
+    calls = []
+
+    def counted(*args: Any, **options: Any) -> Refinement:
+        calls.append(options["steps"])
+        return refine_latents(*args, **options)
+
+    monkeypatch.setattr(latent, "refine_latents", counted)
+    planner, observation = LatentPlanner(config=replace(QUICK, loyalty=1.0)), observation_of(road_scene())
+    first = planner.plan(observation)
+    assert calls == [1]
+    second = planner.plan(replace(observation, memory=first.memory))  # too loyal to change its mind
+    assert calls == [1]
+    np.testing.assert_array_equal(second.position_m, first.position_m[1:])
 
 
 @pytest.mark.parametrize(

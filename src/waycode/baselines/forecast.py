@@ -1,14 +1,15 @@
-"""Where the others will be if they keep their velocity: J others, F steps (step 0 is now)."""
+"""Where the others will be if they keep their velocity, or go on braking: J others, F steps (step 0 is now)."""
 
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Float, Int8
+from jaxtyping import Bool, Float, Int, Int8
 
 from waycode.driving import Observation, Path
 from waycode.scene.geometry import box_corners
 
 REACH_M = 100.0
+BRAKING_SEEN_S = 0.5  # over which braking is measured
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -55,8 +56,8 @@ class OnPath:
         return aside < self.across_m[None] + half_width_m
 
 
-def forecast(observation: Observation, *, num_steps: int) -> Forecast:
-    """The others that are seen now, near the ego."""
+def forecast(observation: Observation, *, num_steps: int, brakes: bool = False) -> Forecast:
+    """The others that are seen now, near the ego. With `brakes`, who has been slowing down goes on to a stand."""
     scene = observation.scene
     tracks, now = scene.tracks, scene.current_step
     position = tracks.position_m[:, now].astype(np.float64)
@@ -64,14 +65,33 @@ def forecast(observation: Observation, *, num_steps: int) -> Forecast:
     kept = np.flatnonzero(tracks.valid[:, now] & near & (np.arange(len(tracks)) != tracks.ego_index))
     velocity = np.stack([tracks.vx_mps[kept, now], tracks.vy_mps[kept, now]], axis=-1).astype(np.float64)
     time_s = np.arange(num_steps + 1) * scene.dt_s
+    driving_s = np.broadcast_to(time_s, (len(kept), num_steps + 1))
+    if brakes:
+        driving_s = _while_braking_s(observation, kept, time_s)
     return Forecast(
         types=tracks.types[kept],
-        position_m=position[kept, None] + time_s[None, :, None] * velocity[:, None],
+        position_m=position[kept, None] + driving_s[..., None] * velocity[:, None],
         heading_rad=tracks.heading_rad[kept, now].astype(np.float64),
         velocity_mps=velocity,
         length_m=tracks.length_m[kept].astype(np.float64),
         width_m=tracks.width_m[kept].astype(np.float64),
     )
+
+
+def _while_braking_s(
+    observation: Observation, rows: Int[np.ndarray, " J"], time_s: Float[np.ndarray, " F"]
+) -> Float[np.ndarray, "J F"]:
+    """For how long one would have to drive at the velocity of now to get as far as by braking as before."""
+    scene = observation.scene
+    tracks, now = scene.tracks, scene.current_step
+    before = max(0, now - round(BRAKING_SEEN_S / scene.dt_s))
+    speed, earlier = (tracks.speed_mps[rows, step].astype(np.float64) for step in (now, before))
+    seen_s = max(now - before, 1) * scene.dt_s
+    rate = np.where(tracks.valid[rows, before], np.maximum(earlier - speed, 0.0) / seen_s, 0.0)
+    stands_s = np.divide(speed, rate, out=np.full(len(rows), np.inf), where=rate > 0)  # how soon
+    moving_s = np.minimum(time_s[None], stands_s[:, None])
+    share = np.divide(moving_s, 2 * stands_s[:, None], out=np.zeros_like(moving_s), where=stands_s[:, None] > 0)
+    return moving_s * (1 - share)
 
 
 def along_path(others: Forecast, path: Path) -> OnPath:

@@ -15,7 +15,7 @@ from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap
 
 EVERY = 2  # of the steps one is looked at: 0.2 s at 10 Hz
-LOOKS = (0, 5, 9)  # steps ahead at constant velocity; nuPlan asks for more than 0.95 s
+LOOKS = (0, 3, 6, 9)  # steps ahead at constant velocity; nuPlan asks for more than 0.95 s
 STANDING_MPS = 0.05
 BUMPER_M = 0.05
 AHEAD_RAD, BEHIND_RAD = np.radians(30), np.radians(150)
@@ -49,8 +49,9 @@ def find_contacts(
     """Looks at K drives and at where they are beside their lane, or in a junction.
 
     By nuPlan's rule a moving car is to blame for what its front hits, for what stands and, beside its lane, for all but
-    what comes from behind; those touched now do not count. The margin holds for collisions; the look ahead is at the
-    boxes as they are, at what is ahead and, beside the lane or in a junction, at what is not behind.
+    what comes from behind; those touched now do not count. The margin holds for collisions, but not with those who are
+    within it now: they must not be touched either. The look ahead is at the boxes as they are, at what is ahead and,
+    beside the lane or in a junction, at what is not behind.
     """
     count, num_steps = drives.speed_mps.shape
     first_step, keeps_distance = np.full(count, np.inf), np.ones(count, np.bool_)
@@ -58,7 +59,8 @@ def find_contacts(
     if len(others) == 0:
         return Contacts(first_step=first_step, keeps_distance=keeps_distance)
     near = _near(drives, others, steps, margin=margin, dt_s=dt_s)
-    touched = _touch(drives, others, near, margin=margin, dt_s=dt_s)
+    kept = _keeps_margin(drives, others, margin)
+    touched = _touch(drives, others, near, margin=margin, kept=kept, dt_s=dt_s)
     car, other, step, look = (index[touched] for index in near)
     if len(car) == 0:
         return Contacts(first_step=first_step, keeps_distance=keeps_distance)
@@ -70,7 +72,7 @@ def find_contacts(
     ours[hit] &= (
         standing[hit]
         | off_lane[car[hit], step[hit]]
-        | _in_front(drives, others, (car[hit], other[hit], step[hit]), margin=margin)
+        | _in_front(drives, others, (car[hit], other[hit], step[hit]), margin=margin, kept=kept)
     )
     # The steps of a pair come in order: its first contact says whose fault all of them are.
     pairs, first = np.unique(car[hit] * len(others) + other[hit], return_index=True)
@@ -108,12 +110,27 @@ def _near(
     return car, other[which], steps[place[which]], look[which]
 
 
+def _keeps_margin(drives: Drives, others: Forecast, margin: Margin) -> Bool[np.ndarray, " J"]:
+    """Who is not within the margin now, where all drives begin."""
+    car, now = np.zeros((2, len(others)), np.int64)
+    middle = np.full(len(others), drives.vehicle.rear_axle_to_centre_m)
+    own = drives.boxes(car, now, ahead_m=middle, length_m=drives.vehicle.length_m)
+    theirs = box_corners(
+        others.position_m[:, 0],
+        others.heading_rad,
+        length_m=others.length_m + 2 * margin.ahead_m,
+        width_m=others.width_m + 2 * margin.beside_m,
+    )
+    return ~boxes_overlap(own, theirs)
+
+
 def _touch(
     drives: Drives,
     others: Forecast,
     which: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     *,
     margin: Margin,
+    kept: Bool[np.ndarray, " J"],
     dt_s: float,
 ) -> Bool[np.ndarray, " n"]:
     """Whether the boxes of (car, other) overlap at (step, look)."""
@@ -121,7 +138,7 @@ def _touch(
     later = np.array(LOOKS)[look]
     ahead = drives.vehicle.rear_axle_to_centre_m + drives.speed_mps[car, step] * dt_s * later
     own = drives.boxes(car, step, ahead_m=ahead, length_m=drives.vehicle.length_m)
-    wider = look == 0
+    wider = (look == 0) & kept[other]
     theirs = box_corners(
         others.position_m[other, step + later],
         others.heading_rad[other],
@@ -132,7 +149,12 @@ def _touch(
 
 
 def _in_front(
-    drives: Drives, others: Forecast, which: tuple[np.ndarray, np.ndarray, np.ndarray], *, margin: Margin
+    drives: Drives,
+    others: Forecast,
+    which: tuple[np.ndarray, np.ndarray, np.ndarray],
+    *,
+    margin: Margin,
+    kept: Bool[np.ndarray, " J"],
 ) -> Bool[np.ndarray, " n"]:
     """Whether the front bumper is in the other's box."""
     car, other, step = which
@@ -140,7 +162,7 @@ def _in_front(
     theirs = box_corners(
         others.position_m[other, step],
         others.heading_rad[other],
-        length_m=others.length_m[other] + 2 * margin.ahead_m,
-        width_m=others.width_m[other] + 2 * margin.beside_m,
+        length_m=others.length_m[other] + 2 * margin.ahead_m * kept[other],
+        width_m=others.width_m[other] + 2 * margin.beside_m * kept[other],
     )
     return boxes_overlap(bumper, theirs)

@@ -24,6 +24,7 @@ MOST_OVERSPEED_MPS = 2.23
 PULLING_AWAY_MPS2 = 1.5
 EDGE_EVERY = 4  # of the steps one is looked at for corners off the road
 LEAST_TASK_M = 5.0  # where one cannot get further than that, progress is of little interest
+HIT_WEIGHT = 1e-3  # of the speed in m/s at which something is hit: less than a step earlier or later
 STOP_LINE_MARGIN_M = 0.5  # a bumper so little over the line still waits
 STOPPABLE_MPS2 = 3.5  # who would have to brake harder for a red light drives on
 
@@ -89,9 +90,11 @@ class DriveJudge:
         )
 
     def _danger(self, drives: Drives, along_m: Float[np.ndarray, "K S"], contacts: Contacts) -> Float[np.ndarray, " K"]:
-        """0 for a safe drive; the sooner a collision, the worse."""
+        """0 for a safe drive; the sooner a collision the worse, and of those at the same time the faster."""
         soon = 1 - np.minimum(contacts.first_step / self.num_steps, 1.0)
-        danger = np.where(np.isfinite(contacts.first_step), 1 + soon, 0.0) + self._leaves_road(drives)
+        when = np.minimum(contacts.first_step, self.num_steps).astype(np.int64)
+        fast = HIT_WEIGHT * drives.speed_mps[np.arange(len(when)), when]
+        danger = np.where(np.isfinite(contacts.first_step), 1 + soon + fast, 0.0) + self._leaves_road(drives)
         return danger + self._runs_red(drives, along_m) if self.config.red_lights else danger
 
     def _leaves_road(self, drives: Drives) -> Float[np.ndarray, " K"]:
@@ -144,8 +147,8 @@ class DriveJudge:
 
     @cached_property
     def _others(self) -> Forecast:
-        """The others at constant velocity; nobody if collisions do not count."""
-        seen = forecast(self.observation, num_steps=self.num_steps + LOOKS[-1])
+        """The others at constant velocity, or braking on; nobody if collisions do not count."""
+        seen = forecast(self.observation, num_steps=self.num_steps + LOOKS[-1], brakes=True)
         if self.config.collision:
             return seen
         nobody = np.zeros(len(seen), np.bool_)
