@@ -100,7 +100,7 @@ def test_who_is_within_the_margin_already_must_not_be_touched() -> None:
     assert found.first_step.tolist() == [4.0, 12.0, np.inf]  # 0.25 s and 1 s, seen at the next even step beyond
 
 
-def test_who_brakes_goes_on_braking() -> None:
+def test_who_brakes_goes_on_braking_for_a_second() -> None:
     scene = road_scene(others=((30.0, 0.0, 10.0), (60.0, 0.0, 10.0)))
     vx = scene.tracks.vx_mps.copy()
     vx[1, NOW - 5] = 12.0  # 2 m/s less in half a second
@@ -108,7 +108,7 @@ def test_who_brakes_goes_on_braking() -> None:
     observation = observation_of(replace(scene, tracks=replace(scene.tracks, vx_mps=vx)))
     steady, braking = (forecast(observation, num_steps=40, brakes=brakes).position_m for brakes in (False, True))
     gone = braking[:, :, 0] - braking[:, :1, 0]
-    np.testing.assert_allclose(gone[0, [10, 25, 40]], [10 - 4 / 2, 12.5, 12.5], atol=1e-4)  # stands after 2.5 s
+    np.testing.assert_allclose(gone[0, [5, 10, 40]], [5 - 4 / 8, 10 - 4 / 2, 8 + 3 * 6], atol=1e-4)  # for a second
     np.testing.assert_allclose(braking[1], steady[1])
 
 

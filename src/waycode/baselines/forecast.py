@@ -1,4 +1,4 @@
-"""Where the others will be if they keep their velocity, or go on braking: J others, F steps (step 0 is now)."""
+"""Where the others will be if they keep their velocity, or brake on: J others, F steps (step 0 is now)."""
 
 from dataclasses import dataclass
 
@@ -6,10 +6,13 @@ import numpy as np
 from jaxtyping import Bool, Float, Int, Int8
 
 from waycode.driving import Observation, Path
+from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners
 
 REACH_M = 100.0
 BRAKING_SEEN_S = 0.5  # over which braking is measured
+BRAKING_ON_S = 1.0  # for which it goes on
+SAME_WAY_RAD = np.radians(45)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +60,11 @@ class OnPath:
 
 
 def forecast(observation: Observation, *, num_steps: int, brakes: bool = False) -> Forecast:
-    """The others that are seen now, near the ego. With `brakes`, who has been slowing down goes on to a stand."""
+    """The others that are seen now, near the ego.
+
+    With `brakes`, those who drive the ego's way and have been slowing down do so for another second. Not others:
+    straight on, who comes the other way round a bend would be in the ego's lane.
+    """
     scene = observation.scene
     tracks, now = scene.tracks, scene.current_step
     position = tracks.position_m[:, now].astype(np.float64)
@@ -87,11 +94,14 @@ def _while_braking_s(
     before = max(0, now - round(BRAKING_SEEN_S / scene.dt_s))
     speed, earlier = (tracks.speed_mps[rows, step].astype(np.float64) for step in (now, before))
     seen_s = max(now - before, 1) * scene.dt_s
-    rate = np.where(tracks.valid[rows, before], np.maximum(earlier - speed, 0.0) / seen_s, 0.0)
-    stands_s = np.divide(speed, rate, out=np.full(len(rows), np.inf), where=rate > 0)  # how soon
-    moving_s = np.minimum(time_s[None], stands_s[:, None])
-    share = np.divide(moving_s, 2 * stands_s[:, None], out=np.zeros_like(moving_s), where=stands_s[:, None] > 0)
-    return moving_s * (1 - share)
+    turned = wrap_angle(tracks.heading_rad[rows, now] - observation.ego.heading_rad)
+    leads = tracks.valid[rows, before] & (np.abs(turned) < SAME_WAY_RAD)
+    rate = np.where(leads, np.maximum(earlier - speed, 0.0) / seen_s, 0.0)
+    lost = rate / np.maximum(speed, 1e-3)  # share of the speed per second
+    braking_s = np.minimum(BRAKING_ON_S, 1 / np.maximum(lost, 1e-9))[:, None]  # nobody brakes longer than to a stand
+    while_s = np.minimum(time_s[None], braking_s)
+    after_s = (time_s[None] - while_s) * (1 - lost[:, None] * braking_s)
+    return while_s - lost[:, None] * while_s**2 / 2 + after_s
 
 
 def along_path(others: Forecast, path: Path) -> OnPath:

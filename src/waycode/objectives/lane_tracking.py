@@ -48,10 +48,12 @@ def lane_changes(candidates: Candidates) -> LaneChanges:
     """Counts those changes of the nearest lane that are lane changes.
 
     Going on to a lane that continues the last one is none, nor is a change between lanes that lie on top of each other.
+    Within a junction lanes fork and cross: what happens there does not count.
     """
     offsets = lane_offsets(candidates)
     away, beside = offsets.away_m2, offsets.beside_m
     belongs = candidates.setting.lane_continues[offsets.lane][:, offsets.lane]  # [L, L]
+    inside = torch.tensor(candidates.setting.scene.map.lanes.in_junction).to(away.device)[offsets.lane]  # [L]
     nearest = away.argmin(dim=-1)  # [K, n]
     on, sides = [nearest[:, 0]], []
     for sample in range(1, nearest.shape[1]):
@@ -64,7 +66,7 @@ def lane_changes(candidates: Candidates) -> LaneChanges:
         apart = from_followed - from_new  # of the new lane from the other, left positive
         before = _at(beside[:, sample - 1], on[-1]) - _at(beside[:, sample - 1], new)
         two = (torch.minimum(apart * apart.sign(), before * apart.sign()) >= LEAST_SEPARATION_M) & left_behind
-        sides.append(torch.where(two, apart.sign(), 0.0))
+        sides.append(torch.where(two & ~inside[on[-1]] & ~inside[new], apart.sign(), 0.0))
         on.append(torch.where(left_behind | belongs[on[-1], new], new, followed))
     lane, side = torch.stack(on, dim=1), torch.stack(sides, dim=1)
     return LaneChanges(
