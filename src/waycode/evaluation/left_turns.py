@@ -8,6 +8,7 @@ from jaxtyping import Float
 from waycode.scene import Lanes
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import arclengths, directions
+from waycode.scene.lane_graph import all_from, neighbours_of
 
 TURN_RAD = np.radians(45)  # the paper's footnote: a turn is a cumulative leftward change of heading above this
 STRAIGHT_RAD = np.radians(20)  # a way that bends less within a junction goes straight on
@@ -58,13 +59,8 @@ def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float)
 
 def lanes_beside(lanes: Lanes, lane: int) -> list[int]:
     """All lanes that one gets to from a lane by lane changes alone."""
-    pairs = np.concatenate(
-        [np.asarray(side).reshape(-1, 2) for side in (lanes.left_neighbours, lanes.right_neighbours)]
-    )
-    found = [lane]
-    for here in found:  # grows
-        found += [other for other in pairs[pairs[:, 0] == here, 1].tolist() if other not in found]
-    return found[1:]
+    neighbours = neighbours_of(len(lanes), [lanes.left_neighbours, lanes.right_neighbours])
+    return sorted(all_from([lane], neighbours) - {lane})
 
 
 def earliest_turn_s(

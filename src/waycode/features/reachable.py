@@ -3,13 +3,12 @@
 Two lanes that cross in a junction look alike to who approaches it; only one of them continues its lane.
 """
 
-from collections.abc import Iterable
-
 import numpy as np
 from jaxtyping import Bool, Float, Float32, Int64
 
 from waycode.scene import Lanes
 from waycode.scene.frames import wrap_angle
+from waycode.scene.lane_graph import all_from, neighbours_of
 
 FOLLOWS, BY_CHANGING, NOT_AT_ALL = 1.0, 0.5, 0.0
 ON_LANE_M, BESIDE_LANE_M = 2.0, 5.0  # who is on no lane may still be beside one
@@ -24,14 +23,14 @@ def reachable(
     poses: Float[np.ndarray, "A 3"],
 ) -> Float32[np.ndarray, "A S"]:
     """How each piece of the map can be reached by road users at these poses; pieces that are no lane cannot."""
-    onward = _neighbours(len(lanes), [lanes.successors])
-    sideways = _neighbours(len(lanes), [lanes.successors, lanes.left_neighbours, lanes.right_neighbours])
+    onward = neighbours_of(len(lanes), [lanes.successors])
+    sideways = neighbours_of(len(lanes), [lanes.successors, lanes.left_neighbours, lanes.right_neighbours])
     is_lane = lane_of_piece >= 0
     reach = np.full((len(poses), len(lanes) + 1), NOT_AT_ALL, np.float32)  # the last is for what is no lane
     for row, pose in enumerate(poses):
         own = set(lane_of_piece[is_lane][_under(points_m[is_lane], pose)].tolist())
-        reach[row, _all_from(own, sideways)] = BY_CHANGING
-        reach[row, _all_from(own, onward)] = FOLLOWS
+        reach[row, sorted(all_from(own, sideways))] = BY_CHANGING
+        reach[row, sorted(all_from(own, onward))] = FOLLOWS
     return reach[:, lane_of_piece]
 
 
@@ -46,21 +45,3 @@ def _under(points_m: Float[np.ndarray, "S P 2"], pose: Float[np.ndarray, " 3"]) 
     distance = np.where(aligned, np.linalg.norm(foot - pose[:2], axis=-1), np.inf).min(axis=1)
     reach_m = ON_LANE_M if distance.min() < ON_LANE_M else min(BESIDE_LANE_M, distance.min())
     return distance <= reach_m
-
-
-def _neighbours(count: int, pairs: Iterable[np.ndarray]) -> list[list[int]]:
-    found: list[list[int]] = [[] for _ in range(count)]
-    for lane, other in np.concatenate([np.asarray(part).reshape(-1, 2) for part in pairs]).tolist():
-        found[lane].append(other)
-    return found
-
-
-def _all_from(start: set[int], neighbours: list[list[int]]) -> list[int]:
-    """Everything that can be reached, the start included."""
-    seen, waiting = set(start), list(start)
-    while waiting:
-        for other in neighbours[waiting.pop()]:
-            if other not in seen:
-                seen.add(other)
-                waiting.append(other)
-    return sorted(seen)

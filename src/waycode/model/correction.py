@@ -178,14 +178,20 @@ def _zero(layer: nn.Linear) -> nn.Linear:
 
 
 @torch.no_grad()
+def to_pieces_m2(place: Float[Tensor, "R Q 2"], pieces: MapPieces) -> Float[Tensor, "R Q M"]:
+    """Squared distance of each place from the nearest of the points of each piece."""
+    points = pieces.points_m
+    x, y = points[..., 0].flatten(1), points[..., 1].flatten(1)  # [R, M * P]
+    squared = (place[:, :, :1] - x[:, None]).square() + (place[:, :, 1:] - y[:, None]).square()
+    return squared.view(*squared.shape[:2], *points.shape[1:3]).amin(dim=-1)
+
+
+@torch.no_grad()
 def nearest_pieces(
     place: Float[Tensor, "R Q 2"], pieces: MapPieces
 ) -> tuple[Int[Tensor, "R Q J"], Bool[Tensor, "R Q J"]]:
     """The pieces of lanes and of edges that come nearest to each place, and which of these are there at all."""
-    points, count = pieces.points_m, pieces.points_m.shape[1]
-    x, y = points[..., 0].flatten(1), points[..., 1].flatten(1)  # [R, M * P]
-    squared = (place[:, :, :1] - x[:, None]).square() + (place[:, :, 1:] - y[:, None]).square()
-    nearest = squared.view(*squared.shape[:2], *points.shape[1:3]).amin(dim=-1)  # [R, Q, M]
+    nearest, count = to_pieces_m2(place, pieces), pieces.points_m.shape[1]
     # Of pieces that share a point the first is nearer: else rounding would choose.
     nearest = nearest + 1e-3 * torch.arange(count, device=place.device)
     chosen, there = [], []

@@ -6,6 +6,7 @@ are right in 96 of 100 cases, and 97 of 100 recorded neighbours that lie a lane'
 calls lanes neighbours that lie on top of each other where they part or merge; here they are not.
 """
 
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 import numpy as np
@@ -57,6 +58,25 @@ def infer_lane_graph(
     measured = _Measured.of(centrelines)
     left = _left_neighbours(measured, types == LaneType.BIKE, rules)
     return LaneGraph(_successors(measured, rules), left, as_pairs((int(b), int(a)) for a, b in left))
+
+
+def neighbours_of(count: int, pairs: Iterable[Pairs]) -> list[list[int]]:
+    """For each of `count` lanes those that these pairs lead to."""
+    found: list[list[int]] = [[] for _ in range(count)]
+    for lane, other in np.concatenate([np.asarray(part).reshape(-1, 2) for part in pairs]).tolist():
+        found[lane].append(other)
+    return found
+
+
+def all_from(start: Iterable[int], neighbours: Sequence[Iterable[int]]) -> set[int]:
+    """Everything that can be reached, the start included."""
+    seen = set(start)
+    waiting = list(seen)
+    while waiting:
+        new = set(neighbours[waiting.pop()]) - seen
+        seen |= new
+        waiting.extend(new)
+    return seen
 
 
 def precision_recall(inferred: Pairs, truth: Pairs) -> tuple[float, float]:

@@ -16,7 +16,7 @@ from torch import Tensor
 from torch.nn import functional
 
 from waycode.features import Batch
-from waycode.model.correction import to_nearest_point
+from waycode.model.correction import to_nearest_point, to_pieces_m2
 from waycode.model.scene_encoder import MapPieces
 from waycode.scene import TrackType
 
@@ -79,8 +79,9 @@ def off_lane_m(mean_m: Float[Tensor, "R K T 2"], pieces: MapPieces) -> Float[Ten
     """How far ways are outside the lanes that lead on from the car's own, where the map is known."""
     places = mean_m[:, :, STRIDE - 1 :: STRIDE]
     shape, flat = places.shape[:3], places.flatten(1, 2)
-    beside, distance = beside_nearest(flat, pieces, pieces.is_lane & (pieces.reach > 0))
-    _, to_any = beside_nearest(flat.detach(), pieces, pieces.is_lane)
+    away = to_pieces_m2(flat, pieces)
+    beside, distance = beside_nearest(flat, pieces, away, pieces.is_lane & (pieces.reach > 0))
+    _, to_any = beside_nearest(flat.detach(), pieces, away, pieces.is_lane)
     outside = (beside - LANE_HALF_WIDTH_M).clamp(min=0)
     return torch.where(distance.isfinite() & (to_any < MAP_KNOWN_M), outside, 0).view(shape)
 
@@ -93,7 +94,8 @@ def into_edge_m(mean_m: Float[Tensor, "R K T 2"], pieces: MapPieces, cars: Cars)
     reach = (cars.length_m - cars.width_m).clamp(min=0) / 2
     along = torch.stack([-reach, torch.zeros_like(reach), reach], dim=-1)[:, None, None, :, None]  # [R, 1, 1, 3, 1]
     discs = mean_m[:, :, STRIDE - 1 :: STRIDE, None] + along * ahead[..., None, :]
-    _, distance = beside_nearest(discs.flatten(1, 3), pieces, pieces.is_edge)
+    places = discs.flatten(1, 3)
+    _, distance = beside_nearest(places, pieces, to_pieces_m2(places, pieces), pieces.is_edge)
     depth = (cars.width_m[:, None] / 2 + EDGE_MARGIN_M - distance).clamp(min=0)
     return depth.view(discs.shape[:4]).amax(dim=-1)
 
@@ -112,20 +114,15 @@ def beyond_limits_mps2(mean_m: Float[Tensor, "R K T 2"], *, dt_s: float) -> Floa
 
 
 def beside_nearest(
-    places: Float[Tensor, "R Q 2"], pieces: MapPieces, among: Bool[Tensor, "R M"]
+    places: Float[Tensor, "R Q 2"], pieces: MapPieces, away_m2: Float[Tensor, "R Q M"], among: Bool[Tensor, "R M"]
 ) -> tuple[Float[Tensor, "R Q"], Float[Tensor, "R Q"]]:
     """How far places lie beside the nearest of some pieces, and how far from it in all (infinite if there is none).
 
-    Who is past the end of the last piece is not beside it.
+    `away_m2` is what `to_pieces_m2` says of them. Who is past the end of the last piece is not beside it.
     """
-    points = pieces.points_m
-    with torch.no_grad():
-        x, y = points[..., 0].flatten(1), points[..., 1].flatten(1)  # [R, M * P]
-        squared = (places[:, :, :1] - x[:, None]).square() + (places[:, :, 1:] - y[:, None]).square()
-        nearest = squared.view(*squared.shape[:2], *points.shape[1:3]).amin(dim=-1)
-        value, chosen = nearest.masked_fill(~among[:, None], torch.inf).min(dim=-1, keepdim=True)  # [R, Q, 1]
+    value, chosen = away_m2.masked_fill(~among[:, None], torch.inf).min(dim=-1, keepdim=True)  # [R, Q, 1]
     rows = torch.arange(len(places), device=places.device)[:, None, None]
-    offset, direction = to_nearest_point(places[:, :, None], points[rows, chosen])  # [R, Q, 1, 2]
+    offset, direction = to_nearest_point(places[:, :, None], pieces.points_m[rows, chosen])  # [R, Q, 1, 2]
     beside = (direction[..., 0] * offset[..., 1] - direction[..., 1] * offset[..., 0]).abs()[..., 0]
     distance = (offset.square().sum(dim=-1)[..., 0] + 1e-6).sqrt()
     return beside, distance.masked_fill(value[..., 0].isinf(), torch.inf)

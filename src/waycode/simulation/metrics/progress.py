@@ -11,6 +11,7 @@ from jaxtyping import Bool, Float
 
 from waycode.driving.lane_strips import LaneStrips
 from waycode.scene.geometry import project
+from waycode.scene.lane_graph import all_from
 from waycode.simulation.history import EgoStates
 from waycode.simulation.metrics.results import Evidence, MetricResult, Statistic, StatisticKind, boolean
 from waycode.simulation.metrics.whereabouts import driven_lanes, line_length
@@ -101,16 +102,7 @@ def _parallel_lanes(index: LaneStrips) -> list[frozenset[int]]:
             if one in place and other in place:
                 sides[place[one]].add(place[other])
                 sides[place[other]].add(place[one])
-    return [_reachable(row, sides) for row in range(len(sides))]
-
-
-def _reachable(start: int, sides: list[set[int]]) -> frozenset[int]:
-    found, waiting = {start}, [start]
-    while waiting:
-        new = sides[waiting.pop()] - found
-        found |= new
-        waiting.extend(new)
-    return frozenset(found)
+    return [frozenset(all_from([row], sides)) for row in range(len(sides))]
 
 
 def _advance_m(ego: EgoStates, blocks: list[_Block], *, index: LaneStrips) -> float:

@@ -3,7 +3,7 @@
 Axes: K drives, S steps (step 0 is now), J others, L looks ahead, n contacts.
 """
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -59,8 +59,8 @@ def find_contacts(
     if len(others) == 0:
         return Contacts(first_step=first_step, keeps_distance=keeps_distance)
     near = _near(drives, others, steps, margin=margin, dt_s=dt_s)
-    kept = _keeps_margin(drives, others, margin)
-    touched = _touch(drives, others, near, margin=margin, kept=kept, dt_s=dt_s)
+    wider = _with_margin(drives, others, margin)
+    touched = _touch(drives, others, wider, near, dt_s=dt_s)
     car, other, step, look = (index[touched] for index in near)
     if len(car) == 0:
         return Contacts(first_step=first_step, keeps_distance=keeps_distance)
@@ -70,9 +70,7 @@ def find_contacts(
     ours = (step > 0) & (drives.speed_mps[car, step] > STANDING_MPS) & (bearing < BEHIND_RAD)
     standing = np.linalg.norm(others.velocity_mps[other], axis=1) <= STANDING_MPS
     ours[hit] &= (
-        standing[hit]
-        | off_lane[car[hit], step[hit]]
-        | _in_front(drives, others, (car[hit], other[hit], step[hit]), margin=margin, kept=kept)
+        standing[hit] | off_lane[car[hit], step[hit]] | _in_front(drives, wider, (car[hit], other[hit], step[hit]))
     )
     # The steps of a pair come in order: its first contact says whose fault all of them are.
     pairs, first = np.unique(car[hit] * len(others) + other[hit], return_index=True)
@@ -110,59 +108,49 @@ def _near(
     return car, other[which], steps[place[which]], look[which]
 
 
-def _keeps_margin(drives: Drives, others: Forecast, margin: Margin) -> Bool[np.ndarray, " J"]:
-    """Who is not within the margin now, where all drives begin."""
-    car, now = np.zeros((2, len(others)), np.int64)
+def _with_margin(drives: Drives, others: Forecast, margin: Margin) -> Forecast:
+    """The others, larger by the margin, but for those who are within it now, where all drives begin."""
+    everyone, now = np.arange(len(others)), np.zeros(len(others), np.int64)
+    wider = _grown(others, margin, np.ones(len(others), np.bool_))
     middle = np.full(len(others), drives.vehicle.rear_axle_to_centre_m)
-    own = drives.boxes(car, now, ahead_m=middle, length_m=drives.vehicle.length_m)
-    theirs = box_corners(
-        others.position_m[:, 0],
-        others.heading_rad,
-        length_m=others.length_m + 2 * margin.ahead_m,
-        width_m=others.width_m + 2 * margin.beside_m,
+    own = drives.boxes(now, now, ahead_m=middle, length_m=drives.vehicle.length_m)
+    return _grown(others, margin, ~boxes_overlap(own, wider.corners_m(everyone, now)))
+
+
+def _grown(others: Forecast, margin: Margin, which: Bool[np.ndarray, " J"]) -> Forecast:
+    return replace(
+        others,
+        length_m=others.length_m + 2 * margin.ahead_m * which,
+        width_m=others.width_m + 2 * margin.beside_m * which,
     )
-    return ~boxes_overlap(own, theirs)
 
 
 def _touch(
     drives: Drives,
     others: Forecast,
+    wider: Forecast,
     which: tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray],
     *,
-    margin: Margin,
-    kept: Bool[np.ndarray, " J"],
     dt_s: float,
 ) -> Bool[np.ndarray, " n"]:
-    """Whether the boxes of (car, other) overlap at (step, look)."""
+    """Whether the boxes of (car, other) overlap at (step, look); those of now are the wider ones."""
     car, other, step, look = which
     later = np.array(LOOKS)[look]
     ahead = drives.vehicle.rear_axle_to_centre_m + drives.speed_mps[car, step] * dt_s * later
     own = drives.boxes(car, step, ahead_m=ahead, length_m=drives.vehicle.length_m)
-    wider = (look == 0) & kept[other]
     theirs = box_corners(
         others.position_m[other, step + later],
         others.heading_rad[other],
-        length_m=others.length_m[other] + 2 * margin.ahead_m * wider,
-        width_m=others.width_m[other] + 2 * margin.beside_m * wider,
+        length_m=np.where(look == 0, wider.length_m[other], others.length_m[other]),
+        width_m=np.where(look == 0, wider.width_m[other], others.width_m[other]),
     )
     return boxes_overlap(own, theirs)
 
 
 def _in_front(
-    drives: Drives,
-    others: Forecast,
-    which: tuple[np.ndarray, np.ndarray, np.ndarray],
-    *,
-    margin: Margin,
-    kept: Bool[np.ndarray, " J"],
+    drives: Drives, others: Forecast, which: tuple[np.ndarray, np.ndarray, np.ndarray]
 ) -> Bool[np.ndarray, " n"]:
     """Whether the front bumper is in the other's box."""
     car, other, step = which
     bumper = drives.boxes(car, step, ahead_m=np.full(len(car), drives.vehicle.front_m), length_m=BUMPER_M)
-    theirs = box_corners(
-        others.position_m[other, step],
-        others.heading_rad[other],
-        length_m=others.length_m[other] + 2 * margin.ahead_m * kept[other],
-        width_m=others.width_m[other] + 2 * margin.beside_m * kept[other],
-    )
-    return boxes_overlap(bumper, theirs)
+    return boxes_overlap(bumper, others.corners_m(other, step))

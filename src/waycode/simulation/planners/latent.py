@@ -90,9 +90,9 @@ class LatentPlanner:
             return _remembered(kept, memory, age_steps=age)
         began = self.clock()
         found = self._searched(observation, judge, memory.cut, began=began)
-        plan, which = self._chosen(judge, found.plans, kept)
-        if which is not None:
-            plan = self._refined(judge, found, which, began=began)
+        plan, new = self._chosen(judge, found.plans, kept)
+        if new is not None:
+            plan = self._refined(judge, found, *new, began=began)
         return _remembered(plan, memory, age_steps=0)
 
     def _begun(self, observation: Observation) -> LatentMemory:
@@ -128,7 +128,9 @@ class LatentPlanner:
         """The time that is left of the deadline; None if there is none."""
         return None if self.config.deadline_s is None else max(0.0, self.config.deadline_s - (self.clock() - began))
 
-    def _refined(self, judge: DriveJudge, found: "_Found", which: int, *, began: float) -> Trajectory:
+    def _refined(
+        self, judge: DriveJudge, found: "_Found", which: int, before: Float[np.ndarray, " 2"], *, began: float
+    ) -> Trajectory:
         """The plan that is to be driven, made surer, unless that makes it a worse drive."""
         left_s, plan = self._left_s(began), found.plans[which]
         if self.config.refine_steps == 0 or left_s == 0:
@@ -147,15 +149,15 @@ class LatentPlanner:
         if not refinement.moved:
             return plan
         (refined,) = trajectories_of_candidates(refinement.candidate, [0], judge.observation)
-        before, after = self._levels(judge, [plan, refined])
+        (after,) = self._levels(judge, [refined])
         return refined if after[0] <= before[0] and after[1] <= before[1] + self.config.loyalty else plan
 
     def _chosen(
         self, judge: DriveJudge, found: list[Trajectory], kept: Trajectory | None
-    ) -> tuple[Trajectory, int | None]:
+    ) -> tuple[Trajectory, tuple[int, Float[np.ndarray, " 2"]] | None]:
         """The best of the last plan, of what was found and of the first of these slowed down; or else braking.
 
-        With its place among what was found, if it is one of these.
+        If it is one of what was found, with its place among these and its levels.
         """
         plans = [*([] if kept is None else [kept]), *found]
         stop = braking(judge.observation.ego, vehicle=judge.observation.vehicle, dt_s=judge.dt_s)
@@ -170,7 +172,7 @@ class LatentPlanner:
             levels[-1, 0] = np.inf  # an emergency stop is for emergencies
         best = _least(levels)
         place = best - len(plans) + len(found)
-        return pool[best], place if 0 <= place < len(found) else None
+        return pool[best], (place, levels[best]) if 0 <= place < len(found) else None
 
     def _levels(self, judge: DriveJudge, plans: list[Trajectory]) -> np.ndarray:
         """What the car would make of plans, judged [K, 2]."""
