@@ -36,6 +36,7 @@ from waycode.scene.dataset import DatasetError
 from waycode.simulation.campaign import Campaign, ScenarioResult, at_its_worst, drive_campaign, failed_result
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.metrics import METRICS
+from waycode.simulation.planners import LatentConfig
 from waycode.simulation.registry import PlannerSpec, build_traffic
 from waycode.simulation.scenarios import choose_scenarios, unfit_because
 
@@ -176,6 +177,10 @@ def test_settings_are_of_planner_and_traffic_and_not_of_scenes() -> None:
     one = campaign_of(0, planner="latent")
     assert settings_of(one) == settings_of(replace(one, indices=(1, 2)))
     assert settings_of(one) != settings_of(replace(one, traffic="idm"))
+    shallow = LatentConfig(depth=1)
+    assert settings_of(one) != settings_of(replace(one, planner=replace(one.planner, latent=shallow)))
+    rules = campaign_of(0, planner="idm")  # has no model, and no settings of one
+    assert settings_of(rules) == settings_of(replace(rules, planner=replace(rules.planner, latent=shallow)))
 
 
 def test_the_report_is_drawn(tmp_path: Path) -> None:

@@ -199,20 +199,36 @@ def test_sooner_collisions_are_worse() -> None:
     assert fast > slow  # at the same of the steps that are looked at
 
 
-def test_only_what_is_driven_is_refined(monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_new_plan_is_refined_at_the_step_after_in_place_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
     calls = []
 
-    def counted(*args: Any, **options: Any) -> Refinement:
-        calls.append(options["steps"])
-        return refine_latents(*args, **options)
+    def counted(name: str, function: Any) -> Any:
+        def call(*args: Any, **options: Any) -> Any:
+            calls.append(name)
+            return function(*args, **options)
 
-    monkeypatch.setattr(latent, "refine_latents", counted)
+        return call
+
+    monkeypatch.setattr(latent, "refine_latents", counted("refined", refine_latents))
+    monkeypatch.setattr(LatentPlanner, "_searched", counted("searched", LatentPlanner._searched))
     planner, observation = LatentPlanner(config=replace(QUICK, loyalty=1.0)), observation_of(road_scene())
-    first = planner.plan(observation)
-    assert calls == [1]
-    second = planner.plan(replace(observation, memory=first.memory))  # too loyal to change its mind
-    assert calls == [1]
-    np.testing.assert_array_equal(second.position_m, first.position_m[1:])
+    plans = [planner.plan(observation)]
+    for _ in range(3):
+        plans.append(planner.plan(replace(observation, memory=plans[-1].memory)))
+    assert calls == ["searched", "refined", "searched", "searched"]  # too loyal to change its mind afterwards
+    found, refined, kept, _ = plans
+    assert 0 < np.abs(refined.position_m - found.position_m[1:]).max() < 2.0  # another, but the same manoeuvre
+    np.testing.assert_array_equal(kept.position_m, refined.position_m[1:])
+
+
+def test_a_new_plan_that_has_become_unsafe_is_searched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
+    planner, scene = LatentPlanner(config=QUICK), road_scene()
+    first = planner.plan(observation_of(scene))
+    monkeypatch.setattr(latent, "refine_latents", lambda *args, **options: pytest.fail("refined a plan that is unsafe"))
+    blocked = observation_of(replace(road_scene(others=((12.0, 0.0, 0.0),)), map=scene.map))
+    second = planner.plan(replace(blocked, memory=first.memory))
+    assert isinstance(second.memory, LatentMemory)
+    assert second.memory.age_steps == 0
 
 
 @pytest.mark.parametrize(
@@ -277,7 +293,7 @@ def test_awkward_scenes_are_survived(what: str) -> None:
 
 
 def test_between_searches_the_last_plan_is_driven_on() -> None:
-    planner = LatentPlanner(config=replace(QUICK, replan_steps=3))
+    planner = LatentPlanner(config=replace(QUICK, replan_steps=3, refine_steps=0))
     observation = observation_of(road_scene())
     first = planner.plan(observation)
     second = planner.plan(replace(observation, memory=first.memory))
@@ -298,11 +314,11 @@ def test_a_planner_without_time_still_plans() -> None:
     assert np.isfinite(plan.position_m).all()
 
 
-@pytest.mark.parametrize(("deadline_s", "steps"), [(5.5, 2), (None, 4)])
+@pytest.mark.parametrize(("deadline_s", "steps"), [(5.5, 3), (None, 4)])
 def test_a_deadline_ends_refinement_between_its_steps(
     monkeypatch: pytest.MonkeyPatch, deadline_s: float | None, steps: int
 ) -> None:
-    """Every look at this clock takes a second: three before refinement, then one at its start and one at each step."""
+    """Every look at this clock takes a second: two before refinement, then one at its start and one at each step."""
     made = []
 
     def counted(*args: Any, **options: Any) -> Refinement:
@@ -312,7 +328,8 @@ def test_a_deadline_ends_refinement_between_its_steps(
 
     monkeypatch.setattr(latent, "refine_latents", counted)
     config = replace(QUICK, refine_steps=4, deadline_s=deadline_s)
-    plan = LatentPlanner(config=config, clock=count(0.0).__next__).plan(observation_of(road_scene()))
+    planner, observation = LatentPlanner(config=config, clock=count(0.0).__next__), observation_of(road_scene())
+    plan = planner.plan(replace(observation, memory=planner.plan(observation).memory))
     assert made == [steps]
     assert np.isfinite(plan.position_m).all()
 

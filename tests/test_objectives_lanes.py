@@ -60,10 +60,28 @@ def test_the_first_level_counts_what_is_wrong(count: int, either_side: bool, wro
     assert costs[:, 0].tolist() == wrong
 
 
-def test_the_second_level_is_the_distance_from_the_lane() -> None:
+def test_of_those_that_miss_a_change_the_one_nearest_to_the_line_is_best() -> None:
+    paths = np.stack([straight(), shifted(1.2), shifted(-1.2), shifted(3.5)])
+    left, right, either = (
+        LaneChange(count, either_side=either)(candidates_in(road(), paths))[:, 1].numpy()
+        for count, either in ((1, False), (-1, False), (1, True))
+    )
+    np.testing.assert_allclose(left, [1.75, 0.55, 1.75, 0.0], atol=0.02)
+    np.testing.assert_allclose(right[:3], [1.75, 1.75, 0.55], atol=0.02)
+    np.testing.assert_allclose(either, [1.75, 0.55, 0.55, 0.0], atol=0.02)
+
+
+def test_of_those_that_change_too_often_the_latest_is_best() -> None:
+    late = straight()
+    late[:, 1] = np.interp(late[:, 0], [50, 80], [0, 3.5])
+    stays, sooner, later = LaneChange(0)(candidates_in(road(), np.stack([straight(), shifted(3.5), late])))[:, 1]
+    assert sooner > later > stays == 0
+
+
+def test_the_last_level_is_the_distance_from_the_lane() -> None:
     costs = LaneChange(0)(candidates_in(road(start_y_m=0.4), np.stack([straight(y_m=0.4), straight(y_m=1.0)])))
-    assert costs[0, 1].item() == pytest.approx(0.4, abs=1e-5)
-    assert costs[1, 1].item() == pytest.approx((0.4 + 16 * 1.0) / 17, abs=1e-5)  # the current position among them
+    assert costs[0, 2].item() == pytest.approx(0.4, abs=1e-5)
+    assert costs[1, 2].item() == pytest.approx((0.4 + 16 * 1.0) / 17, abs=1e-5)  # the current position among them
 
 
 def test_against_all_lanes_counts_as_far_off() -> None:
@@ -73,7 +91,7 @@ def test_against_all_lanes_counts_as_far_off() -> None:
     scene = road()
     backward = replace(scene, tracks=replace(scene.tracks, heading_rad=scene.tracks.heading_rad + np.float32(np.pi)))
     costs = LaneChange(0)(candidates_in(backward, path))
-    assert costs[0].tolist() == pytest.approx([0.0, 10.0])
+    assert costs[0].tolist() == pytest.approx([0.0, 0.0, 10.0])
 
 
 def forked(*, graph: bool) -> Scene:
@@ -132,7 +150,7 @@ def test_beyond_the_end_of_the_map_nobody_changes_lanes() -> None:
     lanes = lanes_of([line((-40, 0), (40, 0)), line((-40, 3.5), (60, 3.5))], successors=[])
     scene = replace(road(), map=MapFeatures(lanes=lanes), route=None)
     assert changes(scene, straight()) == (0, 0)
-    assert LaneChange(0)(candidates_in(scene, straight()))[0].tolist() == pytest.approx([0.0, 0.0], abs=1e-5)
+    assert LaneChange(0)(candidates_in(scene, straight()))[0].tolist() == pytest.approx([0.0, 0.0, 0.0], abs=1e-5)
 
 
 def test_far_from_all_lanes() -> None:

@@ -8,7 +8,7 @@ import hashlib
 import shutil
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -75,8 +75,9 @@ class Parts:
 def settings_of(campaign: Campaign) -> str:
     """Everything that a result depends on, but for the scene's index and the code."""
     shards = [shard.sha256 for shard in DatasetInfo.read(campaign.folder).shards]
-    model = _weights_sha256(campaign.planner.model) if campaign.planner.has_model else ""
-    content = f"{replace(campaign, indices=())} {shards} {model}"
+    planner = campaign.planner
+    model = f"{planner} {_weights_sha256(planner.model)}" if planner.has_model else planner.name
+    content = f"{campaign.traffic} {campaign.horizon_s} {shards} {model}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 

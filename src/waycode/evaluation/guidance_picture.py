@@ -37,7 +37,7 @@ def save_guidance(report: GuidanceReport, path: Path) -> None:
 def draw_guidance(report: GuidanceReport) -> Figure:
     """A panel of success by number of tokens, and one of realism per group."""
     groups = list(report.rows)
-    figure = Figure(figsize=(4.6 + 4.2 * len(groups), 4.6), facecolor=_STYLE.paper, layout="constrained")
+    figure = Figure(figsize=(4.6 + 4.2 * len(groups), 5.2), facecolor=_STYLE.paper, layout="constrained")
     first, *others = figure.subplots(1, 1 + len(groups), squeeze=False)[0]
     for group, colour in zip(groups, _COLOURS[: len(groups)], strict=True):
         _draw_success(first, report.rows[group], num_tokens=report.num_tokens, colour=colour, label=group)
@@ -121,4 +121,6 @@ def _bars(
 
 def _finish(axes: Axes, title: str, along: str, up: str) -> None:
     finish_chart(axes, title, along=along, up=up, style=_STYLE)
-    axes.legend(frameon=False, fontsize=8.5, labelcolor=_STYLE.ink)
+    axes.legend(  # below: wherever it lay within the panel, there are curves in some report
+        frameon=False, fontsize=8.5, labelcolor=_STYLE.ink, loc="upper left", bbox_to_anchor=(-0.02, -0.13), ncols=2
+    )

@@ -40,6 +40,9 @@ class LaneChanges:
 
     to_left: Int[Tensor, " K"]
     to_right: Int[Tensor, " K"]
+    leaning_left_m: Float[Tensor, " K"]  # how far on the left of its lane it ever is, outside junctions
+    leaning_right_m: Float[Tensor, " K"]
+    since_first: Float[Tensor, " K"]  # the share of the samples that comes after the first change; 0 without one
     mean_offset_m: Float[Tensor, " K"]  # from the centre of the lane that it is on, REACH_M at most
     lane: Int[Tensor, "K n"]  # the lane that it is on at each sample
 
@@ -69,9 +72,13 @@ def lane_changes(candidates: Candidates) -> LaneChanges:
         sides.append(torch.where(two & ~inside[on[-1]] & ~inside[new], apart.sign(), 0.0))
         on.append(torch.where(left_behind | belongs[on[-1], new], new, followed))
     lane, side = torch.stack(on, dim=1), torch.stack(sides, dim=1)
+    leaning = torch.where(inside[lane], 0.0, beside.gather(-1, lane[..., None])[..., 0])  # [K, n], left positive
     return LaneChanges(
         to_left=(side > 0).sum(dim=1),
         to_right=(side < 0).sum(dim=1),
+        leaning_left_m=leaning.amax(dim=1),
+        leaning_right_m=-leaning.amin(dim=1),
+        since_first=(side != 0).to(leaning).cummax(dim=1).values.mean(dim=1),
         mean_offset_m=_offset_m(offsets, lane).mean(dim=1),
         lane=offsets.lane[lane],
     )

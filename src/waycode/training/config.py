@@ -54,6 +54,7 @@ class TrainingConfig:
     warm_up: float = 0.05  # share of the steps; then a cosine down to zero. 0 keeps the rate constant
     clip_norm: float = 1.0
     mirror: bool = True
+    alternative_share: float = 0.0  # how often a car is taught another legal way in place of the recorded one
     history_dropout: float = 0.0  # how often the modelled agent's past is hidden (closed loop)
     path_weight: float = 0.0  # of the distance in metres beside the recorded path
     acceleration_weight: float = 0.0  # of the error of the acceleration in m/s2
@@ -67,7 +68,7 @@ class TrainingConfig:
         for name in ("steps", "scenes_per_batch", "agents_per_scene", "validate_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
-        for name in ("beta", "warm_up", "history_dropout"):
+        for name in ("beta", "warm_up", "history_dropout", "alternative_share"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 to 1")
 
@@ -103,7 +104,7 @@ def small_finish() -> TrainingConfig:
     """
     return replace(
         small(), noise=NoiseConfig(fixed_sigma=0.4, rounded_share=0.5), path_weight=1.0, acceleration_weight=0.3,
-        realism_weight=5.0, steps=3_200, learning_rate=7e-4, validate_every=800,
+        realism_weight=5.0, alternative_share=0.8, steps=3_200, learning_rate=7e-4, validate_every=800,
     )  # fmt: skip
 
 

@@ -6,7 +6,7 @@ A run that was interrupted therefore goes on with exactly the batches that it wo
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 
 import lightning
@@ -20,6 +20,7 @@ from waycode.scene import Scene, TrackType
 from waycode.scene.dataset import Dataset
 from waycode.scene.manoeuvre import LaneIndex, Manoeuvre, classify
 from waycode.scene.workers import run_tasks
+from waycode.training.alternatives import another_way
 from waycode.training.checks import check_fit
 from waycode.training.config import TrainingConfig
 from waycode.training.errors import TrainingError
@@ -117,7 +118,7 @@ def _agents_of(task: tuple[Path, range]) -> list[SceneAgents]:
 
 
 class Examples(data.Dataset[Example]):
-    """Examples by (scene, seed); the seed chooses the agents and whether the scene is mirrored."""
+    """Examples by (scene, seed); the seed chooses the agents, who does something else, and whether it is mirrored."""
 
     def __init__(self, dataset: Dataset, agents: AgentIndex, config: TrainingConfig):
         self.dataset, self.agents, self.config = dataset, agents, config
@@ -126,8 +127,21 @@ class Examples(data.Dataset[Example]):
         scene, seed = key
         rng = np.random.default_rng(seed)
         chosen = self.agents.draw(scene, self.config.agents_per_scene, rng)
-        example = extract(self.dataset[scene], chosen, config=self.config.model.features)
+        recorded = self.dataset[scene]
+        example = extract(recorded, chosen, config=self.config.model.features)
+        if self.config.alternative_share:
+            example = self._otherwise(example, recorded, chosen, rng)
         return mirror(example) if self.config.mirror and rng.random() < 0.5 else example
+
+    def _otherwise(self, example: Example, scene: Scene, agents: list[int], rng: np.random.Generator) -> Example:
+        """The example with other futures for some of the cars."""
+        future, valid = example.future_m.copy(), example.future_valid.copy()
+        for row, agent in enumerate(agents):
+            if rng.random() < self.config.alternative_share:
+                way = another_way(scene, agent, rng, steps=future.shape[1])
+                if way is not None:
+                    future[row], valid[row] = way, True
+        return replace(example, future_m=future, future_valid=valid)
 
 
 class StepSampler(data.Sampler[list[tuple[int, int]]]):

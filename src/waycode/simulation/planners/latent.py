@@ -1,8 +1,9 @@
 """Latent token search in the loop (paper, section 5.1 "Closed-loop planning").
 
 At every step the scene is encoded, a beam search over tokens finds drives that the judge likes, and what the car would
-make of each is judged again beside the last plan, which is kept while it is as good. A new plan that is to be driven is
-made surer by a few gradient steps (the paper's predictive variance minimisation). Where nothing is safe the car brakes.
+make of each is judged again beside the last plan, which is kept while it is as good. A plan that is new is made surer
+by a few gradient steps (the paper's predictive variance minimisation) at the step after, in place of a search: so that
+no step takes as long as both. Where nothing is safe the car brakes.
 """
 
 import time
@@ -40,7 +41,9 @@ class LatentConfig:
     levels: int = 2
     refine_steps: int = 5
     judge: JudgeConfig = field(default_factory=JudgeConfig)
-    replan_steps: int = 1  # search at every n-th step; between, and whenever it is unsafe, the last plan is looked at
+    replan_steps: int = (
+        1  # search at every n-th step; between, the last plan is looked at: one that is unsafe is not kept
+    )
     loyalty: float = 0.02  # by how much (of a score of 1) a new plan must be better than the last one
     deadline_s: float | None = None  # for encoding, search and refinement, which end early
 
@@ -52,6 +55,16 @@ class LatentConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Code:
+    """Where a plan comes from, and what refining it takes."""
+
+    latents: Float[Tensor, "n D"]
+    decoder: SceneDecoder
+    sigma_max_m: Mapping[int, float]
+    observation: Observation  # of the step at which it was found
+
+
+@dataclass(frozen=True, kw_only=True)
 class LatentMemory:
     """What holds for a whole scenario, and the last plan: its first sample is where the car should be next."""
 
@@ -59,17 +72,8 @@ class LatentMemory:
     drivable: DrivableArea | None
     cut: CutMap  # of the map, as the model sees it
     last: Trajectory | None = None
+    unrefined: Code | None = None  # of the last plan, if that is new
     age_steps: int = 0  # since the last search
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Found:
-    """What a search is sure of, the best first, and what refining it takes."""
-
-    plans: list[Trajectory]
-    latents: Float[Tensor, "k n D"]  # of the plans
-    decoder: SceneDecoder
-    sigma_max_m: Mapping[int, float]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -85,15 +89,16 @@ class LatentPlanner:
         memory = observation.memory if isinstance(observation.memory, LatentMemory) else self._begun(observation)
         judge = DriveJudge(observation=observation, way=memory.way, drivable=memory.drivable, config=self.config.judge)
         kept = memory.last if memory.last is not None and len(memory.last) > judge.num_steps else None
-        age = memory.age_steps + 1
-        if kept is not None and age < self.config.replan_steps and self._levels(judge, [kept])[0, 0] == 0:
-            return _remembered(kept, memory, age_steps=age)
-        began = self.clock()
+        age, began = memory.age_steps + 1, self.clock()
+        if kept is not None and (memory.unrefined is not None or age < self.config.replan_steps):
+            (levels,) = self._levels(judge, [kept])
+            if levels[0] == 0:
+                if memory.unrefined is not None:
+                    kept = self._refined(judge, memory.unrefined, kept, levels, began=began)
+                return _remembered(kept, memory, age_steps=age)
         found = self._searched(observation, judge, memory.cut, began=began)
-        plan, new = self._chosen(judge, found.plans, kept)
-        if new is not None:
-            plan = self._refined(judge, found, *new, began=began)
-        return _remembered(plan, memory, age_steps=0)
+        plan, code = self._chosen(judge, found, kept)
+        return _remembered(plan, memory, unrefined=code if self.config.refine_steps else None)
 
     def _begun(self, observation: Observation) -> LatentMemory:
         """What a scenario's first step finds out for all others."""
@@ -104,8 +109,10 @@ class LatentPlanner:
             cut=planner_of(self.model).cut_map(features),
         )
 
-    def _searched(self, observation: Observation, judge: DriveJudge, cut: CutMap, *, began: float) -> "_Found":
-        """The final beam, without what the model is not sure of."""
+    def _searched(
+        self, observation: Observation, judge: DriveJudge, cut: CutMap, *, began: float
+    ) -> list[tuple[Trajectory, Code]]:
+        """The final beam, the best first, without what the model is not sure of."""
         config = self.config
         view = planner_of(self.model).encode(observation.scene, cut=cut)
         decoder = SceneDecoder(model=view.model, memory=view.memory, setting=view.setting)
@@ -117,49 +124,47 @@ class LatentPlanner:
             sigma_max_m=view.sigma_max_m,
         )
         sure = [place for place, rejected in enumerate(found.rejected[0].tolist()) if not rejected]
-        return _Found(
-            plans=trajectories_of_candidates(found.decoded, found.chosen[0, sure].tolist(), observation),
-            latents=view.model.codebook(config.levels).codes(found.ids[0, sure]),
-            decoder=decoder,
-            sigma_max_m=view.sigma_max_m,
-        )
+        plans = trajectories_of_candidates(found.decoded, found.chosen[0, sure].tolist(), observation)
+        latents = view.model.codebook(config.levels).codes(found.ids[0, sure])
+        return [
+            (plan, Code(latents=code, decoder=decoder, sigma_max_m=view.sigma_max_m, observation=observation))
+            for plan, code in zip(plans, latents, strict=True)
+        ]
 
     def _left_s(self, began: float) -> float | None:
         """The time that is left of the deadline; None if there is none."""
         return None if self.config.deadline_s is None else max(0.0, self.config.deadline_s - (self.clock() - began))
 
     def _refined(
-        self, judge: DriveJudge, found: "_Found", which: int, before: Float[np.ndarray, " 2"], *, began: float
+        self, judge: DriveJudge, code: Code, kept: Trajectory, before: Float[np.ndarray, " 2"], *, began: float
     ) -> Trajectory:
-        """The plan that is to be driven, made surer, unless that makes it a worse drive."""
-        left_s, plan = self._left_s(began), found.plans[which]
-        if self.config.refine_steps == 0 or left_s == 0:
-            return plan
+        """The last plan, made surer, unless that makes it a worse drive."""
         surer = TerminalVariance()
         refinement = refine_latents(
-            found.decoder,
-            found.latents[which],
+            code.decoder,
+            code.latents,
             slope=surer,
             judge=surer,
             steps=self.config.refine_steps,
-            sigma_max_m=found.sigma_max_m,
-            deadline_s=left_s,
+            sigma_max_m=code.sigma_max_m,
+            deadline_s=self._left_s(began),
             clock=self.clock,
         )
         if not refinement.moved:
-            return plan
-        (refined,) = trajectories_of_candidates(refinement.candidate, [0], judge.observation)
+            return kept
+        (refined,) = trajectories_of_candidates(refinement.candidate, [0], code.observation)
+        refined = _one_step_later(refined)
         (after,) = self._levels(judge, [refined])
-        return refined if after[0] <= before[0] and after[1] <= before[1] + self.config.loyalty else plan
+        return refined if after[0] <= before[0] and after[1] <= before[1] + self.config.loyalty else kept
 
     def _chosen(
-        self, judge: DriveJudge, found: list[Trajectory], kept: Trajectory | None
-    ) -> tuple[Trajectory, tuple[int, Float[np.ndarray, " 2"]] | None]:
+        self, judge: DriveJudge, found: list[tuple[Trajectory, Code]], kept: Trajectory | None
+    ) -> tuple[Trajectory, Code | None]:
         """The best of the last plan, of what was found and of the first of these slowed down; or else braking.
 
-        If it is one of what was found, with its place among these and its levels.
+        With its code, if it is one of what was found.
         """
-        plans = [*([] if kept is None else [kept]), *found]
+        plans = [*([] if kept is None else [kept]), *(plan for plan, _ in found)]
         stop = braking(judge.observation.ego, vehicle=judge.observation.vehicle, dt_s=judge.dt_s)
         if not plans:  # the model is not sure of anything that it found
             return stop, None
@@ -172,7 +177,7 @@ class LatentPlanner:
             levels[-1, 0] = np.inf  # an emergency stop is for emergencies
         best = _least(levels)
         place = best - len(plans) + len(found)
-        return pool[best], (place, levels[best]) if 0 <= place < len(found) else None
+        return pool[best], found[place][1] if 0 <= place < len(found) else None
 
     def _levels(self, judge: DriveJudge, plans: list[Trajectory]) -> np.ndarray:
         """What the car would make of plans, judged [K, 2]."""
@@ -190,10 +195,17 @@ class LatentPlanner:
         return judge.levels(drives)
 
 
-def _remembered(plan: Trajectory, memory: LatentMemory, *, age_steps: int) -> Trajectory:
+def _remembered(
+    plan: Trajectory, memory: LatentMemory, *, unrefined: Code | None = None, age_steps: int = 0
+) -> Trajectory:
     """The plan with the memory of what is left of it one step later."""
-    later = Trajectory(position_m=plan.position_m[1:], heading_rad=plan.heading_rad[1:], speed_mps=plan.speed_mps[1:])
-    return replace(plan, memory=replace(memory, last=later, age_steps=age_steps))
+    later = replace(memory, last=_one_step_later(plan), unrefined=unrefined, age_steps=age_steps)
+    return replace(plan, memory=later)
+
+
+def _one_step_later(plan: Trajectory) -> Trajectory:
+    """What is left of a plan."""
+    return Trajectory(position_m=plan.position_m[1:], heading_rad=plan.heading_rad[1:], speed_mps=plan.speed_mps[1:])
 
 
 def _costs(judge: DriveJudge, candidates: Candidates) -> Tensor:

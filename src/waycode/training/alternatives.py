@@ -1,0 +1,221 @@
+"""What a recorded car could have done instead: another legal way over the lanes, driven as it drove.
+
+A recording shows one future per car, search asks for others: a left turn of who went straight on, no lane change of who
+made one. Where every car changes lanes (an on-ramp) the decoder never sees one that stays. An alternative is made of
+the map: follow the lanes, by any of the ways at each fork, or change to the lane beside. The speed is the recorded one,
+less where a bend or the end of the lane asks for it, so that red lights, stop signs and leaders still count; a way that
+would hit somebody is no alternative. Nothing of this is in the paper.
+
+T future steps, P points of all centrelines, N other road users.
+"""
+
+from dataclasses import dataclass, replace
+from itertools import pairwise
+
+import numpy as np
+from jaxtyping import Float, Float32
+
+from waycode.driving.path import SPACING_M, Path
+from waycode.driving.route import path_on
+from waycode.scene import Lanes, LaneType, Scene, TrackType
+from waycode.scene.frames import rotate, wrap_angle
+from waycode.scene.geometry import arclengths, box_corners, boxes_overlap, interpolate, project
+
+ANOTHER_M = 1.5  # a way that is never so far from the recorded one is the same
+ROUNDS = 2  # how often each kind of alternative is tried: at a fork, for instance, the recorded way may come up again
+ON_LANE_M, ALIGNED_RAD = 2.5, np.radians(45)
+CHANGE_AFTER_S = (0.5, 4.0)  # a lane change begins within this time
+LEAST_AHEAD_M = 15.0  # of the lane that is left, from where the change begins
+RETURN_S, LEAST_RETURN_M = 3.0, 10.0  # how long it takes back to the middle of the lane
+ACCELERATION_MPS2, BRAKING_MPS2, GENTLE_BRAKING_MPS2 = 1.5, 3.0, 1.5
+LATERAL_MPS2 = 3.5  # who would have to turn faster is too fast for this way
+STOP_BEFORE_END_M = 3.0
+MOST_LANES = 30  # of one way: it may go around in a ring
+STRIDE = 5  # every so many steps it is looked whether somebody is hit
+
+
+@dataclass(frozen=True, kw_only=True)
+class _Car:
+    """A car on a lane that is seen at every step from now on."""
+
+    lane: int
+    along_m: float  # of that lane
+    position_m: Float[np.ndarray, " 2"]
+    heading_rad: float
+    speed_mps: Float[np.ndarray, " T_plus_1"]  # recorded, the current one first
+    recorded_m: Float[np.ndarray, "T 2"]
+    reach_m: float  # how far it went
+
+
+@dataclass(frozen=True)
+class _Way:
+    """A path, and where on it its lane ends for good (infinite if it goes on)."""
+
+    path: Path
+    end_m: float
+
+
+def another_way(
+    scene: Scene, agent: int, rng: np.random.Generator, *, steps: int
+) -> Float32[np.ndarray, "steps 2"] | None:
+    """Positions at the steps after the current one, in the agent's frame; None if nothing else could have been done."""
+    car = _car(scene, agent, steps)
+    if car is None:
+        return None
+    lanes = scene.map.lanes
+    sides = (None, lanes.left_neighbours, lanes.right_neighbours)
+    for kind in np.concatenate([rng.permutation(len(sides)) for _ in range(ROUNDS)]):
+        side = sides[kind]
+        way = _followed(lanes, car, rng) if side is None else _changed(lanes, car, side, rng)
+        driven = None if way is None else _driven(way, car, dt_s=scene.dt_s)
+        if driven is None or np.linalg.norm(driven[0] - car.recorded_m, axis=1).max() < ANOTHER_M:
+            continue
+        if not _hits_somebody(scene, agent, *driven):
+            return rotate(driven[0] - car.position_m, np.array(-car.heading_rad)).astype(np.float32)
+    return None
+
+
+def _car(scene: Scene, agent: int, steps: int) -> _Car | None:
+    tracks, lanes, now = scene.tracks, scene.map.lanes, scene.current_step
+    taken = slice(now, now + steps + 1)
+    seen = tracks.valid[agent, taken]
+    if tracks.types[agent] != TrackType.VEHICLE or len(seen) <= steps or not seen.all() or len(lanes) == 0:
+        return None
+    position, heading = tracks.position_m[agent, now].astype(np.float64), float(tracks.heading_rad[agent, now])
+    lane = lane_under(lanes, position, heading)
+    if lane is None:
+        return None
+    speed = tracks.speed_mps[agent, taken].astype(np.float64)
+    along = float(project(position[None], lanes.centrelines[lane].astype(np.float64))[0][0])
+    return _Car(
+        lane=lane, along_m=along, position_m=position, heading_rad=heading, speed_mps=speed,
+        recorded_m=tracks.position_m[agent, taken][1:].astype(np.float64),
+        reach_m=float(speed.sum() * scene.dt_s) + LEAST_RETURN_M,
+    )  # fmt: skip
+
+
+def lane_under(lanes: Lanes, position_m: Float[np.ndarray, " 2"], heading_rad: float) -> int | None:
+    """The nearest lane for cars that runs the same way; None if none is near."""
+    points, starts = lanes.centrelines.points_m.astype(np.float64), lanes.centrelines.starts
+    step = np.diff(points, axis=0)
+    share = ((position_m - points[:-1]) * step).sum(axis=1) / np.maximum((step**2).sum(axis=1), 1e-9)
+    away = np.linalg.norm(points[:-1] + np.clip(share, 0, 1)[:, None] * step - position_m, axis=1)
+    owner = np.repeat(np.arange(len(lanes)), np.diff(starts))[:-1]
+    fits = np.abs(wrap_angle(np.arctan2(step[:, 1], step[:, 0]) - heading_rad)) < ALIGNED_RAD
+    fits &= lanes.types[owner] != LaneType.BIKE
+    fits[starts[1:-1] - 1] = False  # from the end of one lane to the start of the next
+    away = np.where(fits, away, np.inf)
+    return int(owner[away.argmin()]) if away.min() < ON_LANE_M else None
+
+
+def _followed(lanes: Lanes, car: _Car, rng: np.random.Generator) -> _Way | None:
+    """Along the lane, and at every fork along any of those that continue it."""
+    ahead_m = _length_m(lanes, car.lane) - car.along_m
+    return _way(lanes, [car.lane], car, rng, ahead_m=ahead_m, change_from_m=car.position_m)
+
+
+def _changed(lanes: Lanes, car: _Car, side: np.ndarray, rng: np.random.Generator) -> _Way | None:
+    """Along the lane for a while, then over to the one beside it."""
+    after_m = float(car.speed_mps[0] * rng.uniform(*CHANGE_AFTER_S))
+    chain, ahead_m = [car.lane], _length_m(lanes, car.lane) - car.along_m
+    while ahead_m < after_m:
+        onward = lanes.successors_of(chain[-1])
+        if not onward or len(chain) == MOST_LANES:
+            return None
+        chain.append(int(rng.choice(onward)))
+        ahead_m += _length_m(lanes, chain[-1])
+    beside = [int(other) for one, other in side if one == chain[-1] and lanes.types[other] != LaneType.BIKE]
+    if not beside or lanes.in_junction[chain[-1]] or ahead_m < after_m + LEAST_AHEAD_M:
+        return None
+    own = np.concatenate([lanes.centrelines[lane].astype(np.float64) for lane in chain])
+    change_from_m = interpolate(own, np.array([car.along_m + after_m]))[0]
+    whole = [*chain, int(rng.choice(beside))]
+    return _way(lanes, whole, car, rng, ahead_m=ahead_m, change_from_m=change_from_m)
+
+
+def _way(
+    lanes: Lanes,
+    chain: list[int],
+    car: _Car,
+    rng: np.random.Generator,
+    *,
+    ahead_m: float,  # how far the chain reaches beyond the car
+    change_from_m: Float[np.ndarray, " 2"],  # where a change of lane begins, if there is one
+) -> _Way | None:
+    """Over the lanes of the chain and some that continue them, as far as the car went."""
+    while ahead_m < car.reach_m and len(chain) < MOST_LANES:
+        onward = lanes.successors_of(chain[-1])
+        if not onward:
+            break
+        chain = [*chain, int(rng.choice(onward))]
+        ahead_m += _length_m(lanes, chain[-1])
+    ends = ahead_m < car.reach_m
+    if ends and not _others_go_on(lanes, chain[-1]):
+        return None  # the map was cut off here: nobody can say where the road goes
+    speed_mps = float(car.speed_mps[0])
+    path = path_on(lanes, chain, position_m=change_from_m, heading_rad=car.heading_rad, speed_mps=speed_mps)
+    end = lanes.centrelines[chain[-1]][-1].astype(np.float64)
+    return _Way(path, float(path.project(end)[0]) if ends else np.inf)
+
+
+def _others_go_on(lanes: Lanes, lane: int) -> bool:
+    """Whether a lane beside it has a continuation: a lane that has none then ends where the road does not."""
+    beside = {int(b) for pairs in (lanes.left_neighbours, lanes.right_neighbours) for a, b in pairs if a == lane}
+    return any(lanes.successors_of(other) for other in beside)
+
+
+def _driven(way: _Way, car: _Car, *, dt_s: float) -> tuple[Float[np.ndarray, "T 2"], Float[np.ndarray, " T"]] | None:
+    """Positions and headings of who drives this way about as fast as recorded; None if it would be too fast for it."""
+    path = replace(way.path, limit_known=np.zeros(len(way.path.points_m), np.bool_))  # bends count, not the limit
+    most = path.speed_profile(fallback_mps=np.inf)
+    to_end = way.end_m - STOP_BEFORE_END_M - SPACING_M * np.arange(len(most))
+    most = np.minimum(most, np.sqrt(2 * GENTLE_BRAKING_MPS2 * np.maximum(to_end, 0)))
+    start_m, offset_m = (float(value) for value in path.project(car.position_m))
+    along, speed = [start_m], [float(car.speed_mps[0])]
+    for before, recorded in pairwise(car.speed_mps.tolist()):
+        wanted = min(recorded, float(most[min(int(along[-1] / SPACING_M), len(most) - 1)]))
+        slowest = speed[-1] - max(BRAKING_MPS2 * dt_s, before - recorded)
+        fastest = speed[-1] + max(ACCELERATION_MPS2 * dt_s, recorded - before)
+        speed.append(max(0.0, slowest, min(wanted, fastest)))
+        along.append(along[-1] + (speed[-1] + speed[-2]) / 2 * dt_s)
+    travelled = np.array(along[1:])
+    curvature = np.abs(np.gradient(path.heading_rad, SPACING_M))[path.index_at(travelled)]
+    if (np.array(speed[1:]) ** 2 * curvature > LATERAL_MPS2).any() or travelled[-1] > way.end_m:
+        return None
+    slope = float(np.tan(wrap_angle(np.array(car.heading_rad - path.heading_rad[path.index_at(np.array(start_m))]))))
+    length_m = max(LEAST_RETURN_M, RETURN_S * float(car.speed_mps[0]))
+    return path.pose_at(travelled, _returning(offset_m, slope, (travelled - start_m) / length_m, length_m))
+
+
+def _returning(
+    offset_m: float, slope: float, share: Float[np.ndarray, " T"], length_m: float
+) -> Float[np.ndarray, " T"]:
+    """Offsets that begin with this one and its slope, and end in the middle of the lane (polynomial of fifth order)."""
+    u = np.clip(share, 0, 1)
+    rest = offset_m * (1 - u**3 * (10 - 15 * u + 6 * u**2))
+    return rest + slope * length_m * u * (1 - u) ** 3 * (1 + 3 * u)
+
+
+def _hits_somebody(
+    scene: Scene, agent: int, position_m: Float[np.ndarray, "T 2"], heading_rad: Float[np.ndarray, " T"]
+) -> bool:
+    """Whether the way runs into a road user who does what was recorded."""
+    tracks, steps = scene.tracks, slice(STRIDE - 1, None, STRIDE)
+    later = slice(scene.current_step + STRIDE, scene.current_step + 1 + len(position_m), STRIDE)
+    others = tracks.valid[:, later].copy()  # [N, T / STRIDE]
+    others[agent] = False
+    size = np.ones(others.shape)
+    boxes = box_corners(
+        tracks.position_m[:, later], tracks.heading_rad[:, later],
+        length_m=tracks.length_m[:, None] * size, width_m=tracks.width_m[:, None] * size,
+    )  # fmt: skip
+    own_size = np.ones(len(position_m[steps]))
+    own = box_corners(
+        position_m[steps], heading_rad[steps],
+        length_m=tracks.length_m[agent] * own_size, width_m=tracks.width_m[agent] * own_size,
+    )  # fmt: skip
+    return bool((boxes_overlap(np.broadcast_to(own, boxes.shape), boxes) & others).any())
+
+
+def _length_m(lanes: Lanes, lane: int) -> float:
+    return float(arclengths(lanes.centrelines[lane].astype(np.float64))[-1])
