@@ -85,6 +85,25 @@ def test_lane_changes_over_a_border_between_lanes(to_left: int, expected: Manoeu
     assert classify(scene_of(position, lanes)) == [expected]
 
 
+@pytest.mark.parametrize(
+    ("to_left", "expected"), [(1, Manoeuvre.LANE_CHANGE_LEFT), (0, Manoeuvre.STRAIGHT)], ids=["over", "through"]
+)
+def test_lane_changes_over_a_short_junction(to_left: int, expected: Manoeuvre) -> None:
+    """A road of one lane becomes one of two, with a junction of 3 m between: only the right one continues it."""
+    pieces = [(-20.0, 30.0, 0.0), (30.0, 33.0, 0.0), (33.0, 120.0, 0.0), (33.0, 120.0, 3.5)]
+    lines = [np.stack([np.linspace(start, end, 20), np.full(20, side)], axis=-1) for start, end, side in pieces]
+    lanes = lanes_of(
+        lines,
+        successors=as_pairs([(0, 1), (1, 2)]),
+        left_neighbours=as_pairs([(2, 3)]),
+        right_neighbours=as_pairs([(3, 2)]),
+    )
+    lanes = replace(lanes, in_junction=np.array([False, True, False, False]))
+    position = straight(np.full(STEPS, 10.0))
+    position[:, 1] = to_left * 3.5 / (1 + np.exp(-4 * (TIME_S - 2.15)))
+    assert classify(scene_of(position, lanes)) == [expected]
+
+
 def test_roundabout_is_a_short_ring_of_lanes() -> None:
     angle = np.linspace(0, 2 * np.pi, 41)
     circle = 15 * np.stack([np.cos(angle), np.sin(angle)], axis=-1)

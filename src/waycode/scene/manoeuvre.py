@@ -11,6 +11,7 @@ from scipy.spatial import cKDTree
 
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import arclengths, directions, resample
+from waycode.scene.lane_graph import all_from, neighbours_of
 from waycode.scene.types import Lanes, Scene, TrackType
 
 STANDING_DISTANCE_M = 1.0
@@ -166,7 +167,9 @@ class _Sides:
     """Answers whether going from one lane to another is a lane change, and to which side."""
 
     def __init__(self, lanes: Lanes):
-        self._after = _as_sets(lanes.successors)
+        after = neighbours_of(len(lanes), [lanes.successors])
+        through = [afters if inside else [] for afters, inside in zip(after, lanes.in_junction, strict=True)]
+        self._onward = [all_from(afters, through) for afters in after]  # a junction's lanes are looked through
         self._left, self._right = _as_sets(lanes.left_neighbours), _as_sets(lanes.right_neighbours)
 
     def net_changes(self, visited: list[int]) -> int:
@@ -175,7 +178,7 @@ class _Sides:
 
     def change(self, before: int, after: int) -> int:
         """1 for a change to the left, -1 to the right, 0 for none."""
-        if after in self._after.get(before, set()):
+        if after in self._onward[before]:
             return 0
         return int(self._beside(before, after, self._left)) - int(self._beside(before, after, self._right))
 
@@ -183,8 +186,8 @@ class _Sides:
         """Whether `after` lies on that side of `before`, or is reached by changing and driving on, in either order."""
         if after in side.get(before, set()):
             return True
-        drive_then_change = any(after in side.get(lane, set()) for lane in self._after.get(before, set()))
-        change_then_drive = any(after in self._after.get(lane, set()) for lane in side.get(before, set()))
+        drive_then_change = any(after in side.get(lane, set()) for lane in self._onward[before])
+        change_then_drive = any(after in self._onward[lane] for lane in side.get(before, set()))
         return drive_then_change or change_then_drive
 
 

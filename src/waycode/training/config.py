@@ -104,7 +104,7 @@ def small_finish() -> TrainingConfig:
     """
     return replace(
         small(), noise=NoiseConfig(fixed_sigma=0.4, rounded_share=0.5), path_weight=1.0, acceleration_weight=0.3,
-        realism_weight=5.0, alternative_share=0.8, steps=3_200, learning_rate=7e-4, validate_every=800,
+        realism_weight=12.0, alternative_share=0.8, steps=3_200, learning_rate=7e-4, validate_every=800,
     )  # fmt: skip
 
 
