@@ -4,9 +4,10 @@ import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
@@ -16,6 +17,7 @@ from waycode.scene.types import Scene
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
+BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 
 @dataclass(frozen=True)
@@ -39,7 +41,8 @@ def run_tasks(
             yield name, make(task)
         return
     context = multiprocessing.get_context("spawn")  # fork is not safe beside threads, and SUMO has state of its own
-    with ProcessPoolExecutor(min(workers, max(1, len(tasks))), context, initializer=_become_worker) as pool:
+    pool_of = ProcessPoolExecutor(min(workers, max(1, len(tasks))), context, initializer=_become_worker)
+    with _numpy_with_one_thread(), pool_of as pool:
         try:
             yield from _results(tasks, make, pool, num_ahead=workers + 1)
         except BrokenProcessPool as error:
@@ -49,6 +52,21 @@ def run_tasks(
             ) from error
         finally:
             pool.shutdown(wait=False, cancel_futures=True)
+
+
+@contextmanager
+def _numpy_with_one_thread() -> Iterator[None]:
+    """Processes that are begun meanwhile compute with one thread: more would wait for those of the other processes.
+
+    numpy reads this when it is first imported. What the user has set stays.
+    """
+    is_set = BLAS_THREADS in os.environ
+    os.environ.setdefault(BLAS_THREADS, "1")
+    try:
+        yield
+    finally:
+        if not is_set:
+            os.environ.pop(BLAS_THREADS, None)
 
 
 def _results(
