@@ -8,7 +8,7 @@ from jaxtyping import Float
 from waycode.scene import Lanes
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import arclengths, directions
-from waycode.scene.lane_graph import all_from, neighbours_of
+from waycode.scene.lane_graph import all_from, length_of, neighbours_of
 
 TURN_RAD = np.radians(45)  # the paper's footnote: a turn is a cumulative leftward change of heading above this
 STRAIGHT_RAD = np.radians(20)  # a way that bends less within a junction goes straight on
@@ -44,7 +44,7 @@ def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float)
             break
         way = open_ways.pop()
         turning = _trailing_junction(lanes, way)
-        distance_m = sum(_length_m(lanes, part) for part in way[: len(way) - turning]) - along_m
+        distance_m = sum(length_of(lanes, part) for part in way[: len(way) - turning]) - along_m
         onward = [after for after in lanes.successors_of(way[-1]) if after not in way]
         if turning and not any(lanes.in_junction[after] for after in onward):  # the junction ends here
             turn_rad = _turn_rad(lanes, way[len(way) - turning :])
@@ -92,10 +92,6 @@ def _trailing_junction(lanes: Lanes, way: tuple[int, ...]) -> int:
     while count < len(way) - 1 and lanes.in_junction[way[-1 - count]]:
         count += 1
     return count
-
-
-def _length_m(lanes: Lanes, lane: int) -> float:
-    return float(arclengths(lanes.centrelines[lane].astype(np.float64))[-1])
 
 
 def _limit_mps(lanes: Lanes, lane: int, limits: DrivingLimits) -> float:

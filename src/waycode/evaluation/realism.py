@@ -5,12 +5,13 @@ from typing import Any
 
 import numpy as np
 import shapely
-from jaxtyping import Bool, Float
+from jaxtyping import Float
 from scipy.signal import savgol_filter
 
 from waycode.evaluation.driven import Driven
 from waycode.scene import Scene
-from waycode.scene.geometry import box_corners, boxes_overlap
+from waycode.scene.conflicts import hits_recorded
+from waycode.scene.geometry import box_corners
 
 SMOOTHING_STEPS, SMOOTHING_ORDER = 9, 3  # Savitzky-Golay, for derivatives of positions that are rounded to 1 mm
 
@@ -84,7 +85,7 @@ def realism_of(
         edge_contact=road.touched_by(shapely.polygons(corners)),
         infeasible=is_infeasible(driven, limits),
         off_road=road.leaves(centres),
-        collision=_collides(corners, scene, agent),
+        collision=hits_recorded(corners, scene, agent),
     )
 
 
@@ -114,24 +115,3 @@ def motion_of(
     curvature = np.where(speed > slowest_mps, cross / safe**3, 0.0)
     longitudinal = np.where(speed > slowest_mps, (velocity * acceleration).sum(axis=1) / safe, 0.0)
     return curvature, longitudinal, cross / safe
-
-
-def _collides(corners: Float[np.ndarray, "T 4 2"], scene: Scene, agent: int) -> bool:
-    """Whether the body shares area with any recorded road user at any step at which that one is observed."""
-    tracks, after = scene.tracks, scene.current_step + 1
-    count = min(len(corners), tracks.num_steps - after)
-    steps = slice(after, after + count)
-    centre = corners[:count].mean(axis=1)
-    valid: Bool[np.ndarray, "A T"] = tracks.valid[:, steps].copy()
-    valid[agent] = False
-    reach = np.hypot(tracks.length_m, tracks.width_m) / 2
-    own_reach = float(reach[agent])
-    distance = np.linalg.norm(tracks.position_m[:, steps] - centre[None], axis=-1)
-    other, step = np.nonzero(valid & (distance < own_reach + reach[:, None]))
-    boxes = box_corners(
-        tracks.position_m[other, after + step].astype(np.float64),
-        tracks.heading_rad[other, after + step].astype(np.float64),
-        length_m=tracks.length_m[other].astype(np.float64),
-        width_m=tracks.width_m[other].astype(np.float64),
-    )
-    return bool(boxes_overlap(corners[step], boxes).any())

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 import numpy as np
-from jaxtyping import Bool, Int
+from jaxtyping import Bool, Float, Int
 
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap, directions, project
@@ -41,6 +41,28 @@ def overlapping_pairs(tracks: Tracks, *, which: Bool[np.ndarray, " A"]) -> Int[n
     ]
     hit = boxes_overlap(corners[0], corners[1])
     return np.stack([one[pair[hit]], other[pair[hit]], step[hit]], axis=-1)
+
+
+def hits_recorded(corners_m: Float[np.ndarray, "n 4 2"], scene: Scene, agent: int, *, every: int = 1) -> bool:
+    """Whether a body in the agent's place shares area with any recorded road user while that one is observed.
+
+    Its boxes are of every such step after the current one.
+    """
+    tracks = scene.tracks
+    steps = np.arange(scene.current_step + every, tracks.num_steps, every)[: len(corners_m)]
+    corners = corners_m[: len(steps)]
+    valid = tracks.valid[:, steps]
+    valid[agent] = False
+    reach = np.hypot(tracks.length_m, tracks.width_m) / 2
+    distance = np.linalg.norm(tracks.position_m[:, steps] - corners.mean(axis=1)[None], axis=-1)
+    other, place = np.nonzero(valid & (distance < float(reach[agent]) + reach[:, None]))
+    boxes = box_corners(
+        tracks.position_m[other, steps[place]].astype(np.float64),
+        tracks.heading_rad[other, steps[place]].astype(np.float64),
+        length_m=tracks.length_m[other].astype(np.float64),
+        width_m=tracks.width_m[other].astype(np.float64),
+    )
+    return bool(boxes_overlap(corners[place], boxes).any())
 
 
 def red_light_crossings(scene: Scene) -> list[RedLightCrossing]:

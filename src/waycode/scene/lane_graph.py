@@ -14,7 +14,8 @@ from jaxtyping import Bool, Float, Int, Int8
 from scipy.spatial import cKDTree
 
 from waycode.scene.frames import rotate, wrap_angle
-from waycode.scene.types import LaneType, Pairs, Polylines, as_pairs, no_pairs
+from waycode.scene.geometry import arclengths
+from waycode.scene.types import Lanes, LaneType, Pairs, Polylines, as_pairs, no_pairs
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -58,6 +59,11 @@ def infer_lane_graph(
     measured = _Measured.of(centrelines)
     left = _left_neighbours(measured, types == LaneType.BIKE, rules)
     return LaneGraph(_successors(measured, rules), left, as_pairs((int(b), int(a)) for a, b in left))
+
+
+def length_of(lanes: Lanes, lane: int) -> float:
+    """Length of a lane's centreline in metres."""
+    return float(arclengths(lanes.centrelines[lane].astype(np.float64))[-1])
 
 
 def neighbours_of(count: int, pairs: Iterable[Pairs]) -> list[list[int]]:

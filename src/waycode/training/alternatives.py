@@ -6,7 +6,7 @@ the map: follow the lanes, by any of the ways at each fork, or change to the lan
 less where a bend or the end of the lane asks for it, so that red lights, stop signs and leaders still count; a way that
 would hit somebody is no alternative. Nothing of this is in the paper.
 
-T future steps, P points of all centrelines, N other road users.
+T future steps, P points of all centrelines.
 """
 
 from dataclasses import dataclass, replace
@@ -18,8 +18,10 @@ from jaxtyping import Float, Float32
 from waycode.driving.path import SPACING_M, Path
 from waycode.driving.route import path_on
 from waycode.scene import Lanes, LaneType, Scene, TrackType
+from waycode.scene.conflicts import hits_recorded
 from waycode.scene.frames import rotate, wrap_angle
-from waycode.scene.geometry import arclengths, box_corners, boxes_overlap, interpolate, project
+from waycode.scene.geometry import box_corners, interpolate, project
+from waycode.scene.lane_graph import length_of
 
 ANOTHER_M = 1.5  # a way that is never so far from the recorded one is the same
 ROUNDS = 2  # how often each kind of alternative is tried: at a fork, for instance, the recorded way may come up again
@@ -110,20 +112,15 @@ def lane_under(lanes: Lanes, position_m: Float[np.ndarray, " 2"], heading_rad: f
 
 def _followed(lanes: Lanes, car: _Car, rng: np.random.Generator) -> _Way | None:
     """Along the lane, and at every fork along any of those that continue it."""
-    ahead_m = _length_m(lanes, car.lane) - car.along_m
+    ahead_m = length_of(lanes, car.lane) - car.along_m
     return _way(lanes, [car.lane], car, rng, ahead_m=ahead_m, change_from_m=car.position_m)
 
 
 def _changed(lanes: Lanes, car: _Car, side: np.ndarray, rng: np.random.Generator) -> _Way | None:
     """Along the lane for a while, then over to the one beside it."""
     after_m = float(car.speed_mps[0] * rng.uniform(*CHANGE_AFTER_S))
-    chain, ahead_m = [car.lane], _length_m(lanes, car.lane) - car.along_m
-    while ahead_m < after_m:
-        onward = lanes.successors_of(chain[-1])
-        if not onward or len(chain) == MOST_LANES:
-            return None
-        chain.append(int(rng.choice(onward)))
-        ahead_m += _length_m(lanes, chain[-1])
+    ahead_m = length_of(lanes, car.lane) - car.along_m
+    chain, ahead_m = _onward(lanes, [car.lane], rng, ahead_m=ahead_m, until_m=after_m)
     beside = [int(other) for one, other in side if one == chain[-1] and lanes.types[other] != LaneType.BIKE]
     if not beside or lanes.in_junction[chain[-1]] or ahead_m < after_m + LEAST_AHEAD_M:
         return None
@@ -143,12 +140,7 @@ def _way(
     change_from_m: Float[np.ndarray, " 2"],  # where a change of lane begins, if there is one
 ) -> _Way | None:
     """Over the lanes of the chain and some that continue them, as far as the car went."""
-    while ahead_m < car.reach_m and len(chain) < MOST_LANES:
-        onward = lanes.successors_of(chain[-1])
-        if not onward:
-            break
-        chain = [*chain, int(rng.choice(onward))]
-        ahead_m += _length_m(lanes, chain[-1])
+    chain, ahead_m = _onward(lanes, chain, rng, ahead_m=ahead_m, until_m=car.reach_m)
     ends = ahead_m < car.reach_m
     if ends and not _others_go_on(lanes, chain[-1]):
         return None  # the map was cut off here: nobody can say where the road goes
@@ -156,6 +148,19 @@ def _way(
     path = path_on(lanes, chain, position_m=change_from_m, heading_rad=car.heading_rad, speed_mps=speed_mps)
     end = lanes.centrelines[chain[-1]][-1].astype(np.float64)
     return _Way(path, float(path.project(end)[0]) if ends else np.inf)
+
+
+def _onward(
+    lanes: Lanes, chain: list[int], rng: np.random.Generator, *, ahead_m: float, until_m: float
+) -> tuple[list[int], float]:
+    """The chain with any of the lanes that continue it, as far as asked for or until it ends; how far that is."""
+    while ahead_m < until_m and len(chain) < MOST_LANES:
+        onward = lanes.successors_of(chain[-1])
+        if not onward:
+            break
+        chain = [*chain, int(rng.choice(onward))]
+        ahead_m += length_of(lanes, chain[-1])
+    return chain, ahead_m
 
 
 def _others_go_on(lanes: Lanes, lane: int) -> bool:
@@ -200,22 +205,10 @@ def _hits_somebody(
     scene: Scene, agent: int, position_m: Float[np.ndarray, "T 2"], heading_rad: Float[np.ndarray, " T"]
 ) -> bool:
     """Whether the way runs into a road user who does what was recorded."""
-    tracks, steps = scene.tracks, slice(STRIDE - 1, None, STRIDE)
-    later = slice(scene.current_step + STRIDE, scene.current_step + 1 + len(position_m), STRIDE)
-    others = tracks.valid[:, later].copy()  # [N, T / STRIDE]
-    others[agent] = False
-    size = np.ones(others.shape)
-    boxes = box_corners(
-        tracks.position_m[:, later], tracks.heading_rad[:, later],
-        length_m=tracks.length_m[:, None] * size, width_m=tracks.width_m[:, None] * size,
+    tracks, seen = scene.tracks, slice(STRIDE - 1, None, STRIDE)
+    size = np.ones(len(position_m[seen]))
+    corners = box_corners(
+        position_m[seen], heading_rad[seen],
+        length_m=tracks.length_m[agent] * size, width_m=tracks.width_m[agent] * size,
     )  # fmt: skip
-    own_size = np.ones(len(position_m[steps]))
-    own = box_corners(
-        position_m[steps], heading_rad[steps],
-        length_m=tracks.length_m[agent] * own_size, width_m=tracks.width_m[agent] * own_size,
-    )  # fmt: skip
-    return bool((boxes_overlap(np.broadcast_to(own, boxes.shape), boxes) & others).any())
-
-
-def _length_m(lanes: Lanes, lane: int) -> float:
-    return float(arclengths(lanes.centrelines[lane].astype(np.float64))[-1])
+    return hits_recorded(corners, scene, agent, every=STRIDE)
