@@ -7,8 +7,9 @@ from pathlib import Path
 import numpy as np
 
 from waycode import Dataset
-from waycode.driving import EgoState, Observation, Vehicle
+from waycode.driving import EgoState, LqrTracker, Observation, Trajectory, Vehicle
 from waycode.scene import GraphOrigin, Lanes, MapFeatures, Polylines, Route, Scene, Signals, SignalState, Tracks
+from waycode.simulation.rollout import step
 
 STEPS = 71
 NOW = 10
@@ -131,3 +132,12 @@ def observation_of(scene: Scene, *, vehicle: Vehicle | None = None) -> Observati
 def sample_scenes(count: int) -> list[Scene]:
     """The first of the bundled scenes."""
     return Dataset(Path(str(files("waycode"))) / "samples" / "sumo")[:count]
+
+
+def first_command_mps2(plan: Trajectory, observation: Observation) -> float:
+    """The acceleration that nuPlan's tracker asks of the car for the first step of a plan."""
+    vehicle, before = observation.vehicle, observation.ego
+    after = step(before, plan, tracker=LqrTracker(), vehicle=vehicle, dt_s=DT_S)
+    arrived = DT_S / (DT_S + vehicle.acceleration_lag_s)  # the share of a command that arrives within a step
+    change = float(after.acceleration_mps2[0] - before.acceleration_mps2[0])
+    return float(before.acceleration_mps2[0]) + change / arrived

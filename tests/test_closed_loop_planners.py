@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from driving_scenes import NOW, car_tracks, observation_of, road_scene, sample_scenes
+from driving_scenes import NOW, car_tracks, first_command_mps2, observation_of, road_scene, sample_scenes
 from waycode.baselines.forecast import forecast
 from waycode.baselines.pdm_score import Drives
 from waycode.baselines.proposals import Way
@@ -306,6 +306,20 @@ def test_a_wall_ahead_makes_the_car_slow_down() -> None:
     observation = observation_of(road_scene(others=((16.0, 0.0, 0.0),)))
     plan = LatentPlanner(config=QUICK).plan(observation)
     assert plan.speed_mps[30] < 2.0
+
+
+@pytest.mark.parametrize(
+    ("gap_m", "least_mps2", "most_mps2"),
+    [
+        pytest.param(60.0, -3.0, 1.0, id="far away: as planned"),
+        pytest.param(17.0, -4.05, -3.0, id="near: a comfortable stop will do"),
+        pytest.param(6.0, -6.1, -5.7, id="too near: as hard as it can"),
+    ],
+)
+def test_the_car_brakes_as_hard_as_it_must(gap_m: float, least_mps2: float, most_mps2: float) -> None:
+    observation = observation_of(road_scene(others=((4.5 + gap_m, 0.0, 0.0),)))  # at 10 m/s
+    command = first_command_mps2(LatentPlanner(config=QUICK).plan(observation), observation)
+    assert least_mps2 <= command <= most_mps2
 
 
 def test_a_planner_without_time_still_plans() -> None:

@@ -1,5 +1,7 @@
 """The bicycle by hand, and how trackers follow lines and circles."""
 
+from collections.abc import Callable
+
 import numpy as np
 import pytest
 
@@ -16,7 +18,7 @@ from waycode.driving import (
     advance,
     braking,
 )
-from waycode.driving.trajectory import fault_of
+from waycode.driving.trajectory import HARD_BRAKING_MPS2, fault_of
 
 CAR = Vehicle()
 
@@ -159,6 +161,30 @@ def test_braking_stops_after_v_squared_over_2a() -> None:
     travelled = plan.position_m[-1, 0] - plan.position_m[0, 0]
     np.testing.assert_allclose(travelled, 8.1**2 / (2 * 4.05))
     assert plan.speed_mps[-1] == 0
+
+
+@pytest.mark.parametrize("speed_mps", [0.3, 1.0, 3.0, 8.0])
+@pytest.mark.parametrize("again", [False, True], ids=["one plan", "planned again at every step"])
+def test_an_emergency_stop_is_one_in_spite_of_the_tracker(speed_mps: float, again: bool) -> None:
+    """The tracker makes a crawl of a plan that just stops: it takes longer and goes further."""
+    tracker = LqrTracker()
+
+    def driven(plan: Callable[[EgoState], Trajectory]) -> tuple[np.ndarray, float]:
+        states = [one_car(speed_mps=speed_mps)]
+        if again:
+            for _ in range(40):
+                reference = Reference.of([plan(states[-1])], vehicle=CAR)
+                states += followed(tracker, states[-1], reference, num_steps=1)
+        else:
+            states = followed(tracker, states[0], Reference.of([plan(states[0])], vehicle=CAR), num_steps=40)
+        return np.concatenate([state.speed_mps for state in states]), float(states[-1].rear_axle_m[0, 0])
+
+    speed, distance = driven(lambda car: tracker.emergency_stop(car, vehicle=CAR, dt_s=DT_S))
+    crawl, further = driven(lambda car: braking(car, vehicle=CAR, dt_s=DT_S))
+    assert distance < 0.95 * further
+    assert speed.min() > -0.01  # it does not roll back
+    assert abs(speed[-1]) < 0.01 < crawl[-1]
+    assert np.diff(speed).min() >= -HARD_BRAKING_MPS2 * DT_S * 1.01  # and is no harder than it was asked to be
 
 
 @pytest.mark.parametrize(

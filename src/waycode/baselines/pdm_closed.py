@@ -6,7 +6,7 @@ road ends at its edges (`driving.drivable`); where it has no speed limits, one m
 or as fast as anyone was seen to drive the same way nearby (`proposals.Way`).
 """
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 from jaxtyping import Float
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from waycode.baselines.forecast import Forecast, forecast
 from waycode.baselines.pdm_score import TTC_STEPS, Drives, score
 from waycode.baselines.proposals import Way, propose, trajectory_of
-from waycode.driving import EgoState, IdmConfig, LqrTracker, Observation, Reference, Trajectory, braking
+from waycode.driving import EgoState, IdmConfig, LqrTracker, Observation, Reference, Trajectory
 from waycode.driving.drivable import DrivableArea, drivable_area
 from waycode.driving.lane_strips import lane_strips
 
@@ -67,10 +67,8 @@ class PdmClosed:
         best = int(scores.total.argmax())
         slow = float(observation.ego.speed_mps[0]) <= self.config.emergency_speed_mps
         if slow and scores.collision_step[best] * dt_s <= self.config.emergency_s:
-            stop = braking(observation.ego, vehicle=observation.vehicle, dt_s=dt_s)
-            return Trajectory(
-                position_m=stop.position_m, heading_rad=stop.heading_rad, speed_mps=stop.speed_mps, memory=memory
-            )
+            stop = self.tracker.emergency_stop(observation.ego, vehicle=observation.vehicle, dt_s=dt_s)
+            return replace(stop, memory=memory)
         return trajectory_of(proposals, best, vehicle=observation.vehicle, memory=memory)
 
     def _proposals(self, observation: Observation, way: Way, others: Forecast, *, num_steps: int) -> Reference:

@@ -13,10 +13,12 @@ from typing import Protocol, runtime_checkable
 import numpy as np
 from jaxtyping import Float
 
-from waycode.driving.trajectory import Reference
+from waycode.driving.trajectory import HARD_BRAKING_MPS2, Reference, Trajectory, braking, straight_on
 from waycode.driving.vehicle import Command, EgoState, Vehicle, advance
 from waycode.scene.frames import wrap_angle
 
+STOP_HORIZON_S = 4.0
+SETTLING_S = 0.3  # in which the last of the speed dies away
 LEAST_CURVATURE_PENALTY = 1e-10  # keeps the fit solvable for a reference that stands
 
 
@@ -28,6 +30,11 @@ class Tracker(Protocol):
         self, state: EgoState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
     ) -> Iterator[EgoState]:
         """The states after 1, 2, ..., `num_steps` steps."""
+
+    def emergency_stop(
+        self, state: EgoState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
+    ) -> Trajectory:
+        """What a single car should be told, so that it brakes hard to a stand."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -52,6 +59,11 @@ class PerfectTracker:
             )
             yield state
 
+    def emergency_stop(
+        self, state: EgoState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
+    ) -> Trajectory:
+        return braking(state, vehicle=vehicle, dt_s=dt_s, braking_mps2=braking_mps2)
+
 
 @dataclass(frozen=True, kw_only=True)
 class LqrTracker:
@@ -72,11 +84,41 @@ class LqrTracker:
         self, state: EgoState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
     ) -> Iterator[EgoState]:
         speed = self.fitted_speed(reference, dt_s=dt_s)
-        curvature = self.fitted_curvature(reference, speed, dt_s=dt_s)
+        last = speed.shape[1] - 1  # beyond the end of the reference the last values hold
+        ahead = np.minimum(np.arange(num_steps)[:, None] + np.arange(self.horizon_steps), last)  # [S, H]
+        bends = _moments(self.fitted_curvature(reference, speed, dt_s=dt_s)[:, ahead], dt_s=dt_s)  # [K, S, 5]
         for step in range(num_steps):
-            command = self._command(state, reference, speed, curvature, step, vehicle=vehicle, dt_s=dt_s)
+            wanted = speed[:, min(step + self.horizon_steps, last)]
+            sample = min(step, reference.heading_rad.shape[1] - 1)
+            errors = _errors(state, reference.rear_axle_m[:, sample], reference.heading_rad[:, sample])
+            command = self._command(state, wanted, errors, bends[:, step], vehicle=vehicle, dt_s=dt_s)
             state = advance(state, command, vehicle=vehicle, dt_s=dt_s)
             yield state
+
+    def emergency_stop(
+        self, state: EgoState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
+    ) -> Trajectory:
+        """Of a reference that comes to a stand this tracker makes a crawl: it asks for a share of the difference.
+
+        So the reference is, at the horizon, slower than the car should be by what makes up for that: below zero, too.
+        """
+        count, horizon = round(STOP_HORIZON_S / dt_s) + 1, self.horizon_steps
+        speed, acceleration = max(0.0, float(state.speed_mps[0])), float(state.acceleration_mps2[0])
+        asked = [speed]  # of the reference: now, at the horizon, and after it
+        for _ in range(count):
+            left = max(0.0, speed + vehicle.acceleration_lag_s * acceleration)  # if the brakes were let go now
+            command = -min(braking_mps2, left / SETTLING_S)
+            gain = self.stopping_gain_1ps if speed <= self.stopping_speed_mps else self._gain_1ps(dt_s)
+            asked.append(speed + command / gain)
+            acceleration += dt_s / (dt_s + vehicle.acceleration_lag_s) * (command - acceleration)
+            speed += dt_s * acceleration
+        at = np.concatenate([[0], np.arange(horizon, horizon + count)])
+        return straight_on(state, np.interp(np.arange(count), at, asked), vehicle=vehicle, dt_s=dt_s)
+
+    def _gain_1ps(self, dt_s: float) -> float:
+        """Acceleration per difference between the speed at the horizon and that of now."""
+        span_s = self.horizon_steps * dt_s
+        return span_s * self.speed_weight / (span_s**2 * self.speed_weight + self.acceleration_weight)
 
     def fitted_speed(self, reference: Reference, *, dt_s: float) -> Float[np.ndarray, "K M"]:
         """Speeds whose sums explain the reference's positions, with a penalty on jerk."""
@@ -104,70 +146,85 @@ class LqrTracker:
     def _command(
         self,
         state: EgoState,
-        reference: Reference,
-        speed_mps: Float[np.ndarray, "K M"],
-        curvature_1pm: Float[np.ndarray, "K M"],
-        step: int,
+        wanted_mps: Float[np.ndarray, " K"],
+        errors: tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]],
+        bends: Float[np.ndarray, "K 5"],
         *,
         vehicle: Vehicle,
         dt_s: float,
     ) -> Command:
-        """Acceleration and steering rate at a step of the reference; beyond its end the last values hold."""
-        last = speed_mps.shape[1] - 1
-        wanted = speed_mps[:, min(step + self.horizon_steps, last)]
-        span_s = self.horizon_steps * dt_s
-        gain = span_s * self.speed_weight / (span_s**2 * self.speed_weight + self.acceleration_weight)
-        stopping = (wanted <= self.stopping_speed_mps) & (state.speed_mps <= self.stopping_speed_mps)
-        acceleration = np.where(stopping, self.stopping_gain_1ps, gain) * (wanted - state.speed_mps)
-        ahead = np.minimum(np.arange(step, step + self.horizon_steps), last)
-        lateral = self._steering_rate(
-            state, reference, acceleration, curvature_1pm[:, ahead], step, vehicle=vehicle, dt_s=dt_s
-        )
-        return Command(acceleration_mps2=acceleration, steering_rate_radps=np.where(stopping, 0.0, lateral))
+        """Acceleration and steering rate: for the speed wanted at the horizon, and for the way until then."""
+        stopping = (wanted_mps <= self.stopping_speed_mps) & (state.speed_mps <= self.stopping_speed_mps)
+        acceleration = np.where(stopping, self.stopping_gain_1ps, self._gain_1ps(dt_s)) * (wanted_mps - state.speed_mps)
+        steering_rate = self._steering_rate(state, acceleration, errors, bends, vehicle=vehicle, dt_s=dt_s)
+        return Command(acceleration_mps2=acceleration, steering_rate_radps=np.where(stopping, 0.0, steering_rate))
 
     def _steering_rate(
         self,
         state: EgoState,
-        reference: Reference,
         acceleration_mps2: Float[np.ndarray, " K"],
-        curvature_1pm: Float[np.ndarray, "K H"],
-        step: int,
+        errors: tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]],
+        bends: Float[np.ndarray, "K 5"],
         *,
         vehicle: Vehicle,
         dt_s: float,
     ) -> Float[np.ndarray, " K"]:
         """The held steering rate of least cost: the errors at the horizon are linear in it."""
-        sample = min(step, reference.heading_rad.shape[1] - 1)
-        heading = reference.heading_rad[:, sample]
-        away = state.rear_axle_m - reference.rear_axle_m[:, sample]
-        time_s = dt_s * np.arange(self.horizon_steps)
-        moved = dt_s * (state.speed_mps[:, None] + time_s * acceleration_mps2[:, None])  # [K, H]
-        # Two responses: without steering from the errors of now, and to a unit steering rate from none.
-        free = moved * (state.steering_rad[:, None] / vehicle.wheelbase_m - curvature_1pm)
-        unit = moved * (time_s / vehicle.wheelbase_m)
-        lateral, turn = _errors_after(
-            away[:, 1] * np.cos(heading) - away[:, 0] * np.sin(heading),
-            wrap_angle(state.heading_rad - heading),
-            free,
-            moved,
-        )
-        none = np.zeros_like(heading)
-        unit_lateral, unit_turn = _errors_after(none, none, unit, moved)
+        speed, (lateral, turn) = state.speed_mps, errors
+        held, growing = _held_and_growing(self.horizon_steps, dt_s)
+        # Without steering from the errors of now, and by a unit steering rate from none.
+        curve = (state.steering_rad / vehicle.wheelbase_m)[:, None] * held - bends  # how the car bends, not the way
+        travelled = speed * held[0] + acceleration_mps2 * held[1]
+        free_lateral, free_turn = _drift(curve, speed, acceleration_mps2)
+        lateral, turn = lateral + turn * travelled + free_lateral, turn + free_turn
+        unit_lateral, unit_turn = _drift(growing / vehicle.wheelbase_m, speed, acceleration_mps2)
         weighted = self.lateral_weight * unit_lateral * lateral + self.heading_weight * unit_turn * turn
         stiffness = self.lateral_weight * unit_lateral**2 + self.heading_weight * unit_turn**2
         return -weighted / (stiffness + self.steering_rate_weight)
 
 
-def _errors_after(
-    lateral_m: Float[np.ndarray, " K"],
-    turn_rad: Float[np.ndarray, " K"],
-    turned_rad: Float[np.ndarray, "K H"],
-    moved_m: Float[np.ndarray, "K H"],
+def _errors(
+    state: EgoState, rear_axle_m: Float[np.ndarray, "K 2"], heading_rad: Float[np.ndarray, " K"]
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-    """Lateral and heading error at the horizon, of cars that turn and move so much at each step on the way."""
-    turn = turn_rad[:, None] + turned_rad.cumsum(axis=1)  # after each step
-    before = np.concatenate([turn_rad[:, None], turn[:, :-1]], axis=1)
-    return lateral_m + (moved_m * before).sum(axis=1), turn[:, -1]
+    """How far left of the reference cars are, and turned."""
+    away = state.rear_axle_m - rear_axle_m
+    lateral = away[:, 1] * np.cos(heading_rad) - away[:, 0] * np.sin(heading_rad)
+    return lateral, wrap_angle(state.heading_rad - heading_rad)
+
+
+def _moments(curvature_1pm: Float[np.ndarray, "*shape H"], *, dt_s: float) -> Float[np.ndarray, "*shape 5"]:
+    """All that `_drift` needs to know of curvatures over the H steps of a horizon."""
+    return curvature_1pm @ _moment_weights(curvature_1pm.shape[-1], dt_s)
+
+
+def _drift(
+    moments: Float[np.ndarray, "*K 5"], speed_mps: Float[np.ndarray, " K"], acceleration_mps2: Float[np.ndarray, " K"]
+) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
+    """How far cars that drive curves get to the left over the horizon, and how much they turn.
+
+    The turn is the sum of m_j c_j and the way to the left that of m_j c_j r_j, with c_j the curvature at step j, m_j =
+    dt (v + a t_j) the distance of that step and r_j that of all steps after it: polynomials in speed v and acceleration
+    a, whose coefficients are moments of the curvature.
+    """
+    m, v, a = moments, speed_mps, acceleration_mps2
+    return v * (v * m[..., 2] + a * m[..., 3]) + a * a * m[..., 4], v * m[..., 0] + a * m[..., 1]
+
+
+@lru_cache(maxsize=16)
+def _moment_weights(horizon_steps: int, dt_s: float) -> Float[np.ndarray, "H 5"]:
+    time_s = dt_s * np.arange(horizon_steps)
+    after = np.arange(horizon_steps)[::-1]  # how many steps come after each, and the sum of their times
+    times_after = time_s.sum() - time_s.cumsum()
+    to_turn = [np.ones(horizon_steps), time_s]
+    to_left = [after, times_after + time_s * after, time_s * times_after]
+    return np.stack([*(dt_s * weights for weights in to_turn), *(dt_s**2 * weights for weights in to_left)], axis=-1)
+
+
+@lru_cache(maxsize=16)
+def _held_and_growing(horizon_steps: int, dt_s: float) -> tuple[Float[np.ndarray, "5"], Float[np.ndarray, "5"]]:
+    """The moments of a curvature of 1, and of one that grows by 1 per second from 0."""
+    held = _moments(np.ones(horizon_steps), dt_s=dt_s)
+    return held, _moments(dt_s * np.arange(horizon_steps), dt_s=dt_s)
 
 
 def steering_of(

@@ -74,9 +74,18 @@ def braking(
     speed = max(0.0, float(state.speed_mps[0]))
     moving_s = np.minimum(time_s, speed / braking_mps2)
     travelled = speed * moving_s - braking_mps2 * moving_s**2 / 2
-    heading = np.full(len(time_s), state.heading_rad[0])
-    return Trajectory(
-        position_m=state.centre_m(vehicle) + travelled[:, None] * forward(heading),
-        heading_rad=heading,
-        speed_mps=np.maximum(0.0, speed - braking_mps2 * time_s),
-    )
+    return _along_heading(state, travelled, np.maximum(0.0, speed - braking_mps2 * time_s), vehicle=vehicle)
+
+
+def straight_on(state: EgoState, speed_mps: Float[np.ndarray, " T"], *, vehicle: Vehicle, dt_s: float) -> Trajectory:
+    """Straight on from where a single car is, at these speeds; below zero it goes back."""
+    travelled = dt_s * np.concatenate([[0.0], speed_mps[:-1].cumsum()])
+    return _along_heading(state, travelled, speed_mps, vehicle=vehicle)
+
+
+def _along_heading(
+    state: EgoState, travelled_m: Float[np.ndarray, " T"], speed_mps: Float[np.ndarray, " T"], *, vehicle: Vehicle
+) -> Trajectory:
+    heading = np.full(len(travelled_m), state.heading_rad[0])
+    position = state.centre_m(vehicle) + travelled_m[:, None] * forward(heading)
+    return Trajectory(position_m=position, heading_rad=heading, speed_mps=speed_mps)

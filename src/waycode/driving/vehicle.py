@@ -87,7 +87,10 @@ class Command:
 
 def forward(heading_rad: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape 2"]:
     """Unit vectors in the direction of headings."""
-    return np.stack([np.cos(heading_rad), np.sin(heading_rad)], axis=-1)
+    unit = np.empty((*heading_rad.shape, 2), heading_rad.dtype)  # several times faster than to stack two arrays
+    np.cos(heading_rad, out=unit[..., 0])
+    np.sin(heading_rad, out=unit[..., 1])
+    return unit
 
 
 def advance(state: EgoState, command: Command, *, vehicle: Vehicle, dt_s: float) -> EgoState:

@@ -24,6 +24,7 @@ HEADS = 4
 LOOK_S = 0.5  # the direction of the way is that from so much before to so much after
 STANDING_M = 0.2  # who moves less within that time has no direction, and is not moved
 OFFSET_SCALE_M, FARTHEST_M, PLACE_SCALE_M, MOTION_SCALE_M = 2.0, 20.0, 30.0, 10.0
+LEAST_SIDE_M2 = 1e-6  # of a side of a polyline: some have no length
 PIECE_CHANNELS, STATION_CHANNELS = 7, 4
 
 
@@ -180,10 +181,9 @@ def _zero(layer: nn.Linear) -> nn.Linear:
 @torch.no_grad()
 def to_pieces_m2(place: Float[Tensor, "R Q 2"], pieces: MapPieces) -> Float[Tensor, "R Q M"]:
     """Squared distance of each place from the nearest of the points of each piece."""
-    points = pieces.points_m
-    x, y = points[..., 0].flatten(1), points[..., 1].flatten(1)  # [R, M * P]
-    squared = (place[:, :, :1] - x[:, None]).square() + (place[:, :, 1:] - y[:, None]).square()
-    return squared.view(*squared.shape[:2], *points.shape[1:3]).amin(dim=-1)
+    x, y = pieces.points_m.permute(3, 0, 2, 1)[..., None, :].contiguous()  # [R, P, 1, M]: the least of P is quick
+    away_x, away_y = place[:, None, :, :1] - x, place[:, None, :, 1:] - y  # [R, P, Q, M]
+    return away_x.square_().addcmul_(away_y, away_y).amin(dim=1)
 
 
 @torch.no_grad()
@@ -207,20 +207,24 @@ def to_nearest_point(
     place: Float[Tensor, "R Q 1 2"], points: Float[Tensor, "R Q J P 2"]
 ) -> tuple[Float[Tensor, "R Q J 2"], Float[Tensor, "R Q J 2"]]:
     """From each place to the nearest point of each polyline, and the polyline's direction there."""
-    start, step = points[..., :-1, :], points[..., 1:, :] - points[..., :-1, :]  # [R, Q, J, P - 1, 2]
-    length = step.square().sum(dim=-1).clamp(min=1e-6)
-    with torch.no_grad():
-        away = place[..., None, :] - start
-        share = ((away * step).sum(dim=-1) / length).clamp(0, 1)
-        distance = (away - share[..., None] * step).square().sum(dim=-1)
-        distance = distance + 1e-3 * torch.arange(
-            distance.shape[-1], device=place.device
-        )  # at a corner, the first side
-        which = distance.argmin(dim=-1)[..., None, None]
+    start, step = points[..., :-1, :], points.diff(dim=-2)  # [R, Q, J, P - 1, 2]
+    which = _nearest_side(place[..., None, :] - start, step)[..., None, None]
     start, step = (one.gather(-2, which.expand(*which.shape[:-1], 2))[..., 0, :] for one in (start, step))
-    length = length.gather(-1, which[..., 0])
+    length = step.square().sum(dim=-1, keepdim=True).clamp(min=LEAST_SIDE_M2)
     share = (((place - start) * step).sum(dim=-1, keepdim=True) / length).clamp(0, 1)
     return start + share * step - place, step / length.sqrt()
+
+
+@torch.no_grad()
+def _nearest_side(away: Float[Tensor, "*n S 2"], step: Float[Tensor, "*n S 2"]) -> Int[Tensor, "*n"]:
+    """Which of S sides is nearest: `away` is from where each begins to the place, `step` to where it ends."""
+    (x, y), (step_x, step_y) = away.unbind(dim=-1), step.unbind(dim=-1)
+    length = torch.addcmul(step_x * step_x, step_y, step_y).clamp_(min=LEAST_SIDE_M2)
+    share = torch.addcmul(x * step_x, y, step_y).div_(length).clamp_(0, 1)
+    across_x, across_y = x - share * step_x, y - share * step_y
+    distance = across_x.square_().addcmul_(across_y, across_y)
+    first = torch.arange(distance.shape[-1], device=distance.device)
+    return distance.add_(first, alpha=1e-3).argmin(dim=-1)  # at a corner, the first side
 
 
 def in_frame(vector: Float[Tensor, "*n 2"], ahead: Float[Tensor, "*m 2"]) -> tuple[Tensor, Tensor]:

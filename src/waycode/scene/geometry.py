@@ -79,10 +79,11 @@ def boxes_overlap(
     one: Float[np.ndarray, "*shape 4 2"], other: Float[np.ndarray, "*shape 4 2"]
 ) -> Bool[np.ndarray, "*shape"]:
     """Whether two boxes share area: no side of either separates them (separating axis theorem)."""
-    separated = np.zeros(one.shape[:-2], np.bool_)
+    one, other = (np.ascontiguousarray(np.moveaxis(box, (-2, -1), (0, 1))) for box in (one, other))  # [4, 2, ...]
+    separated = np.zeros(one.shape[2:], np.bool_)
     for box in (one, other):
         for first, second in ((0, 1), (1, 2)):  # two sides give the two axes of a box
-            axis = (box[..., second, :] - box[..., first, :])[..., None, :]
-            a, b = (one * axis).sum(axis=-1), (other * axis).sum(axis=-1)  # [..., 4]
-            separated |= (a.max(axis=-1) <= b.min(axis=-1)) | (b.max(axis=-1) <= a.min(axis=-1))
+            x, y = box[second] - box[first]
+            a, b = one[:, 0] * x + one[:, 1] * y, other[:, 0] * x + other[:, 1] * y  # [4, ...]
+            separated |= (a.max(axis=0) <= b.min(axis=0)) | (b.max(axis=0) <= a.min(axis=0))
     return np.asarray(~separated)

@@ -16,7 +16,6 @@ from waycode.driving import (
     Tracker,
     Trajectory,
     Vehicle,
-    braking,
     expert_route,
 )
 from waycode.driving.trajectory import fault_of
@@ -83,7 +82,7 @@ def simulate(
             plan, failure = _planned(planner, observation, at_s=len(planning_s) * scene.dt_s)
             planning_s.append(clock() - began)
         if plan is None:
-            plan = braking(ego, vehicle=vehicle, dt_s=scene.dt_s)
+            plan = config.tracker.emergency_stop(ego, vehicle=vehicle, dt_s=scene.dt_s)
         memory = plan.memory
         ego = step(ego, plan, tracker=config.tracker, vehicle=vehicle, dt_s=scene.dt_s)
         world, snapshot = traffic.step(world, ego, vehicle=vehicle)

@@ -73,6 +73,10 @@ class DriveJudge:
         danger = self._danger(drives, along, contacts)
         return np.stack([danger, -self._worth(drives, along, offset, contacts)], axis=-1)
 
+    def danger_of_hitting_within(self, time_s: float) -> float:
+        """The least danger of drives that hit somebody within so many seconds."""
+        return 1 + max(0.0, 1 - time_s / self.config.horizon_s)
+
     def _contacts(
         self, drives: Drives, along_m: Float[np.ndarray, "K S"], offset_m: Float[np.ndarray, "K S"]
     ) -> Contacts:

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from waycode.baselines.pdm_score import Drives
 from waycode.baselines.proposals import Way
-from waycode.driving import LqrTracker, Observation, Reference, Trajectory, braking
+from waycode.driving import LqrTracker, Observation, Reference, Trajectory
 from waycode.driving.drivable import DrivableArea, drivable_area
 from waycode.driving.lane_strips import lane_strips
 from waycode.features import CutMap
@@ -30,6 +30,8 @@ from waycode.simulation.planners.models import planner_of
 
 FALLBACK_SPEED_MPS = 15.0  # where no limit is known
 SLOWING_MPS2 = (1.5, 3.0)
+STOPPING_MPS2 = 3.9  # just within what nuPlan calls comfortable
+EMERGENCY_MPS2, EMERGENCY_S = 6.0, 2.0  # how hard one brakes who else hits somebody so soon
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -165,19 +167,27 @@ class LatentPlanner:
         With its code, if it is one of what was found.
         """
         plans = [*([] if kept is None else [kept]), *(plan for plan, _ in found)]
-        stop = braking(judge.observation.ego, vehicle=judge.observation.vehicle, dt_s=judge.dt_s)
         if not plans:  # the model is not sure of anything that it found
-            return stop, None
+            return self._stop(judge, STOPPING_MPS2), None
         slow = [slowed(plan, braking_mps2=rate, dt_s=judge.dt_s) for plan in plans[:2] for rate in SLOWING_MPS2]
-        pool = [*plans, *slow, stop]
+        pool = [*plans, *slow, self._stop(judge, STOPPING_MPS2), self._stop(judge, EMERGENCY_MPS2)]
         levels = self._levels(judge, pool)
         if kept is not None:
             levels[0, 1] -= self.config.loyalty
-        if (levels[:-1, 0] == 0).any():
-            levels[-1, 0] = np.inf  # an emergency stop is for emergencies
+        stop, emergency = levels[-2:]
+        if (levels[:-2, 0] == 0).any():
+            stop[0] = emergency[0] = np.inf  # stops are for emergencies,
+        elif stop[0] < judge.danger_of_hitting_within(EMERGENCY_S):
+            emergency[0] = np.inf  # and hard ones for hard ones
         best = _least(levels)
         place = best - len(plans) + len(found)
         return pool[best], found[place][1] if 0 <= place < len(found) else None
+
+    def _stop(self, judge: DriveJudge, braking_mps2: float) -> Trajectory:
+        observation = judge.observation
+        return self.tracker.emergency_stop(
+            observation.ego, vehicle=observation.vehicle, dt_s=judge.dt_s, braking_mps2=braking_mps2
+        )
 
     def _levels(self, judge: DriveJudge, plans: list[Trajectory]) -> np.ndarray:
         """What the car would make of plans, judged [K, 2]."""
