@@ -54,17 +54,19 @@ def test_tables_of_planners_and_of_settings(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With fewer rows than a user gets, who waits for all of them."""
-    monkeypatch.setattr(closed_loop, "COMPARED", ("constant-velocity", "replay"))
+    monkeypatch.setattr(closed_loop, "COMPARED", ("constant-velocity", "pdm-closed"))
     quick = LatentConfig(depth=1, beam_width=1, refine_steps=0, replan_steps=40)
     monkeypatch.setattr(closed_loop, "ABLATIONS", {"depth 1, beam 1": quick})
     words = ["eval", what, "--model", "sumo-small", "--data", SAMPLES, "--scenes", "2", "--out", str(tmp_path)]
     assert main(words) == 0
     shown = capsys.readouterr().out
-    rows = {"closed-loop": ["constant-velocity", "replay"], "closed-loop-ablation": ["depth 1, beam 1"]}[what]
+    rows = {"closed-loop": ["constant-velocity", "pdm-closed"], "closed-loop-ablation": ["depth 1, beam 1"]}[what]
     assert all(row in shown for row in rows)
     report = json.loads((tmp_path / f"{what}.json").read_text())
     kinds = {"closed-loop": ["replay", "idm"], "closed-loop-ablation": ["replay"]}[what]
     assert [(row["planner"], row["traffic"]) for row in report["rows"]] == [(a, b) for b in kinds for a in rows]
     assert pq.read_table(tmp_path / f"{what}.parquet").num_rows == 2 * len(report["rows"])
+    compared = [(one["planner"], one["traffic"]) for one in report["differences"]]
+    assert compared == [("constant-velocity", kind) for kind in kinds if what == "closed-loop"]
     assert (tmp_path / f"{what}.png").exists()
     assert not (tmp_path / f"{what}.unfinished").exists()

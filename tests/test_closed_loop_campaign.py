@@ -22,6 +22,7 @@ from waycode.evaluation.closed_loop import (
     ablation,
     closed_loop_row,
     comparison,
+    differences,
     drive_all,
     worst,
     write_scores,
@@ -96,6 +97,19 @@ def test_a_row_adds_up_by_hand() -> None:
     assert row.metrics["progress"].mean == pytest.approx(50.0)
     assert row.failed == {"scene2": "why"}
     assert row.planning_ms_median == pytest.approx(20.0)
+
+
+def test_planners_are_compared_scenario_by_scenario() -> None:
+    hard, easy = [result(0.2), result(1.0, index=1)], [result(0.1), result(0.9, index=1)]
+    driven = [
+        (closed_loop_row(hard, planner="latent", traffic="replay"), hard),
+        (closed_loop_row(easy, planner="pdm-closed", traffic="replay"), easy),
+        (closed_loop_row(hard, planner="latent", traffic="idm"), hard),
+    ]
+    (found,) = differences(driven, reference="pdm-closed")  # there is no reference in the other traffic
+    assert (found.planner, found.reference, found.traffic) == ("latent", "pdm-closed", "replay")
+    # Each is better by ten points: that one scenario is harder than the other does not make it uncertain.
+    np.testing.assert_allclose([found.points.mean, found.points.low, found.points.high], 10.0)
 
 
 def test_no_scenarios_have_no_row() -> None:
@@ -189,7 +203,7 @@ def test_the_report_is_drawn(tmp_path: Path) -> None:
         for traffic in ("replay", "idm")
         for planner, score in (("latent", 0.5), ("pdm-closed", 0.9))
     ]
-    report = ClosedLoopReport(name="closed-loop", data="d", model="m", left_out={}, rows=rows)
+    report = ClosedLoopReport(name="closed-loop", data="d", model="m", left_out={}, rows=rows, differences=[])
     save_closed_loop(report, tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.width > picture.height > 300
@@ -197,7 +211,7 @@ def test_the_report_is_drawn(tmp_path: Path) -> None:
 
 def test_a_report_is_written_as_json(tmp_path: Path) -> None:
     (driven,) = drive_all({"constant-velocity NR": campaign_of(0)})
-    report = ClosedLoopReport(name="closed-loop", data="d", model="m", left_out={}, rows=[driven[0]])
+    report = ClosedLoopReport(name="closed-loop", data="d", model="m", left_out={}, rows=[driven[0]], differences=[])
     content = json.loads(report.write(tmp_path).read_text())
     assert content["rows"][0]["planner"] == "constant-velocity"
     assert content["rows"][0]["num_scenarios"] == 1

@@ -7,7 +7,7 @@ from rich.table import Table
 from rich.text import Text
 
 from waycode.cli.tables import plain_table
-from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopRow
+from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopRow, Difference
 from waycode.evaluation.guidance_report import Estimate
 
 _HEADINGS = {  # short, and without the two that are nearly always 100: a terminal has 80 columns
@@ -21,9 +21,17 @@ _HEADINGS = {  # short, and without the two that are nearly always 100: a termin
 MOST_NAMED = 10
 
 
-def closed_loop_tables(title: str, rows: Sequence[ClosedLoopRow], *, left_out: Mapping[str, int]) -> RenderableType:
-    """Scores with intervals, what was left out, and every scenario that failed with its reason."""
+def closed_loop_tables(
+    title: str,
+    rows: Sequence[ClosedLoopRow],
+    *,
+    left_out: Mapping[str, int],
+    differences: Sequence[Difference] = (),
+) -> RenderableType:
+    """Scores with intervals and side by side, what was left out, and every scenario that failed with its reason."""
     parts: list[RenderableType] = [_scores(title, rows)]
+    if differences:
+        parts.append(_differences(differences))
     parts += [Text(f"left out: {count} scenes ({reason})") for reason, count in left_out.items()]
     for row in rows:
         if row.failed:
@@ -47,6 +55,16 @@ def _scores(title: str, rows: Sequence[ClosedLoopRow]) -> Table:
         )  # fmt: skip
     table.caption = "±: half of the 95 % interval over scenarios; ms: processor time of a plan, median and 95 %"
     table.caption_justify = "left"
+    return table
+
+
+def _differences(differences: Sequence[Difference]) -> Table:
+    (reference,) = {one.reference for one in differences}
+    table = plain_table(f"CLS less that of {reference}, scenario by scenario", "planner, traffic", "points", "95 %")
+    for one in differences:
+        points = one.points
+        name = f"{one.planner}, {TRAFFIC_LABELS[one.traffic]}"
+        table.add_row(name, f"{points.mean:+.1f}", f"{points.low:+.1f} to {points.high:+.1f}")
     return table
 
 

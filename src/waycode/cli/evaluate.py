@@ -123,7 +123,15 @@ class Evaluate:
 
     def _closed_loop(self) -> int:
         from waycode.cli.closed_loop_tables import closed_loop_tables
-        from waycode.evaluation.closed_loop import ClosedLoopReport, ablation, comparison, drive_all
+        from waycode.evaluation.closed_loop import (
+            ABLATION_REFERENCE,
+            REFERENCE,
+            ClosedLoopReport,
+            ablation,
+            comparison,
+            differences,
+            drive_all,
+        )
         from waycode.evaluation.closed_loop_picture import save_closed_loop
         from waycode.scene.dataset import Dataset
         from waycode.simulation.scenarios import choose_scenarios
@@ -135,14 +143,16 @@ class Evaluate:
         chosen = choose_scenarios(dataset, self.scenes, only_fit=True)
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
-        make = ablation if self.what == "closed-loop-ablation" else comparison
+        make, reference = (
+            (ablation, ABLATION_REFERENCE) if self.what == "closed-loop-ablation" else (comparison, REFERENCE)
+        )
         campaigns = make(self.data, chosen.indices, model=self.model)
         scores = None if self.out is None else self.out / f"{self.what}.parquet"
         with progress("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
             driven = drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
         report = ClosedLoopReport(
             name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
-            rows=[row for row, _ in driven],
+            rows=[row for row, _ in driven], differences=differences(driven, reference=reference),
         )  # fmt: skip
         if self.out is not None:
             report.write(self.out)
@@ -150,7 +160,11 @@ class Evaluate:
         if self.json:
             say_json(report.as_json())
         else:
-            say(closed_loop_tables(f"{self.data}: closed loop", report.rows, left_out=report.left_out))
+            say(
+                closed_loop_tables(
+                    f"{self.data}: closed loop", report.rows, left_out=report.left_out, differences=report.differences
+                )
+            )
             if self.out is not None:
                 say(f"{self.out}: {self.what}.json, {self.what}.parquet, {self.what}.png")
         return 0

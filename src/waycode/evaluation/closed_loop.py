@@ -20,6 +20,7 @@ from waycode.simulation.planners import JudgeConfig, LatentConfig
 from waycode.simulation.registry import PlannerSpec, TrafficName
 
 COMPARED: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
+REFERENCE = "pdm-closed"  # what the others are compared with, scenario by scenario
 TRAFFIC_LABELS: dict[TrafficName, str] = {"replay": "NR", "idm": "R", "sumo": "R (SUMO)"}
 
 # The rows of the paper's ablation (section 5.1, table "Ablation study on nuPlan"), as settings.
@@ -33,6 +34,7 @@ ABLATIONS: dict[str, LatentConfig] = {
     "... without edge": LatentConfig(judge=JudgeConfig(edge=False)),
     "... without collision": LatentConfig(judge=JudgeConfig(collision=False)),
 }
+ABLATION_REFERENCE = "depth 3, beam 2, refined"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,6 +52,16 @@ class ClosedLoopRow:
 
 
 @dataclass(frozen=True, kw_only=True)
+class Difference:
+    """By how many points of CLS one row is better than another, over the same scenarios."""
+
+    planner: str
+    reference: str
+    traffic: TrafficName
+    points: Estimate  # pairs are drawn again: what is hard for both does not widen the interval
+
+
+@dataclass(frozen=True, kw_only=True)
 class ClosedLoopReport:
     """Rows to compare."""
 
@@ -58,6 +70,7 @@ class ClosedLoopReport:
     model: str
     left_out: dict[str, int]
     rows: list[ClosedLoopRow]
+    differences: list[Difference]
 
     def as_json(self) -> dict[str, Any]:
         return asdict(self)
@@ -88,6 +101,19 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
 
 
 Driven = list[tuple[ClosedLoopRow, list[ScenarioResult]]]
+
+
+def differences(driven: Driven, *, reference: str) -> list[Difference]:
+    """Every row beside the reference's in the same traffic."""
+    scores = {(row.planner, row.traffic): {one.index: one.score for one in results} for row, results in driven}
+    found = []
+    for (planner, traffic), own in scores.items():
+        other = scores.get((reference, traffic))
+        if planner == reference or other is None:
+            continue
+        points = _estimate([own[index] - other[index] for index in own if index in other])
+        found.append(Difference(planner=planner, reference=reference, traffic=traffic, points=points))
+    return found
 
 
 def drive_all(
