@@ -11,7 +11,7 @@ from driving_scenes import NOW, car_tracks, first_command_mps2, observation_of, 
 from waycode.baselines.forecast import forecast
 from waycode.baselines.pdm_score import Drives
 from waycode.baselines.proposals import Way
-from waycode.driving import Observation, Trajectory
+from waycode.driving import Observation, PerfectTracker, Trajectory
 from waycode.driving.drivable import drivable_area
 from waycode.driving.lane_strips import lane_strips
 from waycode.driving.vehicle import forward
@@ -320,6 +320,13 @@ def test_the_car_brakes_as_hard_as_it_must(gap_m: float, least_mps2: float, most
     observation = observation_of(road_scene(others=((4.5 + gap_m, 0.0, 0.0),)))  # at 10 m/s
     command = first_command_mps2(LatentPlanner(config=QUICK).plan(observation), observation)
     assert least_mps2 <= command <= most_mps2
+
+
+def test_a_car_that_does_exactly_what_it_is_told_is_never_told_to_roll_back() -> None:
+    observation = observation_of(road_scene(others=((10.5, 0.0, 0.0),)))
+    stop = LatentPlanner(config=QUICK, tracker=PerfectTracker()).plan(observation)
+    assert stop.speed_mps.min() == 0.0
+    assert LatentPlanner(config=QUICK).plan(observation).speed_mps.min() < 0.0  # nuPlan's tracker is
 
 
 def test_a_planner_without_time_still_plans() -> None:

@@ -14,7 +14,7 @@ from jaxtyping import Float
 from waycode.baselines.forecast import Forecast, forecast
 from waycode.baselines.pdm_score import TTC_STEPS, Drives, score
 from waycode.baselines.proposals import Way, propose, trajectory_of
-from waycode.driving import EgoState, IdmConfig, LqrTracker, Observation, Reference, Trajectory
+from waycode.driving import EgoState, IdmConfig, LqrTracker, Observation, Reference, Tracker, Trajectory
 from waycode.driving.drivable import DrivableArea, drivable_area
 from waycode.driving.lane_strips import lane_strips
 
@@ -50,7 +50,7 @@ class PdmClosed:
     """The rule-based planner that is hardest to beat in nuPlan's closed loop."""
 
     config: PdmConfig = field(default_factory=PdmConfig)
-    tracker: LqrTracker = field(default_factory=LqrTracker)
+    tracker: Tracker = field(default_factory=LqrTracker)  # what follows the plans: nuPlan's, if nothing else is said
 
     def plan(self, observation: Observation) -> Trajectory:
         memory = observation.memory

@@ -17,7 +17,7 @@ from torch import Tensor
 
 from waycode.baselines.pdm_score import Drives
 from waycode.baselines.proposals import Way
-from waycode.driving import LqrTracker, Observation, Reference, Trajectory
+from waycode.driving import LqrTracker, Observation, Reference, Tracker, Trajectory
 from waycode.driving.drivable import DrivableArea, drivable_area
 from waycode.driving.lane_strips import lane_strips
 from waycode.features import CutMap
@@ -84,7 +84,7 @@ class LatentPlanner:
 
     model: str = "sumo-small"
     config: LatentConfig = field(default_factory=LatentConfig)
-    tracker: LqrTracker = field(default_factory=LqrTracker)
+    tracker: Tracker = field(default_factory=LqrTracker)  # what follows the plans: nuPlan's, if nothing else is said
     clock: Callable[[], float] = time.perf_counter
 
     def plan(self, observation: Observation) -> Trajectory:
