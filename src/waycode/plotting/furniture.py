@@ -22,9 +22,10 @@ def draw_title(axes: Axes, scene: Scene, *, step: int | None = None, style: Styl
     time_s = (step - scene.current_step) * scene.dt_s
     seen = int(scene.tracks.valid[:, step].sum())
     facts = [scene.source, *scene.tags, f"{seen} road users", f"t = {time_s:+.1f} s" if time_s else "now"]
-    text: dict[str, Any] = {"transform": axes.transAxes, "ha": "left", "clip_on": False}
-    axes.text(0.0, 1.032, scene.id, fontsize=13, fontweight="bold", color=style.ink, va="bottom", **text)
-    axes.text(0.0, 1.010, "  ·  ".join(facts), fontsize=9, color=style.faint_ink, va="bottom", **text)
+    # In points above the axes, as letters are measured: they never touch, however small the picture is.
+    above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
+    axes.annotate(scene.id, (0, 1), (0, 18), fontsize=13, fontweight="bold", color=style.ink, va="bottom", **above)
+    axes.annotate("  ·  ".join(facts), (0, 1), (0, 5), fontsize=9, color=style.faint_ink, va="bottom", **above)
 
 
 def draw_scale_bar(axes: Axes, *, at_right: bool = False, style: Style | None = None) -> None:

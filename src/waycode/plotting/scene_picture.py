@@ -17,15 +17,17 @@ from waycode.plotting.view import PlottingError, view_of
 from waycode.scene import Scene
 
 PICTURE_TYPES = (".png", ".pdf", ".svg", ".jpg")
+LEAST_TITLE_IN = 0.55  # two lines of text do not shrink with the picture
 
 
 def new_axes(*, size_in: float = 10.0, style: Style | None = None) -> Axes:
     """Square axes of a figure of their own, with room for a title above and a legend below."""
     style = style or Style()
-    figure = Figure(figsize=(size_in, size_in * 1.07), facecolor=style.paper)
+    side_in, legend_in, title_in = 0.95 * size_in, 0.05 * size_in, max(0.07 * size_in, LEAST_TITLE_IN)
+    height_in = legend_in + side_in + title_in
+    figure = Figure(figsize=(size_in, height_in), facecolor=style.paper)
     FigureCanvasAgg(figure)
-    side = 0.95
-    return figure.add_axes((0.025, 0.047, side, side / 1.07))
+    return figure.add_axes((0.025, legend_in / height_in, side_in / size_in, side_in / height_in))
 
 
 def draw_scene(
