@@ -69,7 +69,7 @@ def blank_axes(radius_m: float = 20.0) -> Axes:
 def test_a_picture_is_a_png_of_the_size_asked_for(tmp_path: Path) -> None:
     path = save_scene_picture(small_scene(), tmp_path / "new" / "scene.png", size_in=4.0, dots_per_inch=100)
     assert path.read_bytes().startswith(b"\x89PNG")
-    assert matplotlib.image.imread(path).shape[:2] == (428, 400)
+    assert matplotlib.image.imread(path).shape[:2] == (455, 400)  # as wide as asked for, and 0.55 in for the title
 
 
 def test_the_same_scene_gives_the_same_picture(tmp_path: Path) -> None:
