@@ -12,6 +12,7 @@ from typing import Protocol, runtime_checkable
 
 import numpy as np
 from jaxtyping import Float
+from scipy.linalg import solveh_banded
 
 from waycode.driving.trajectory import HARD_BRAKING_MPS2, Reference, Trajectory, braking, straight_on
 from waycode.driving.vehicle import Command, EgoState, Vehicle, advance
@@ -130,18 +131,19 @@ class LqrTracker:
     def fitted_curvature(
         self, reference: Reference, speed_mps: Float[np.ndarray, "K M"], *, dt_s: float
     ) -> Float[np.ndarray, "K M"]:
-        """Curvatures that explain the reference's turns at these speeds, with a penalty on their rate."""
-        turned = wrap_angle(np.diff(reference.heading_rad, axis=1))
-        count = turned.shape[1]
-        # Unknowns: the first curvature, then its rates; curvature k is the sum of the first k of them.
-        sums = np.tri(count) * dt_s
-        sums[:, 0] = 1.0
-        design = (speed_mps * dt_s)[..., None] * sums  # [K, M, M]
-        penalty = np.full(count, self.curvature_rate_penalty)
-        penalty[0] = LEAST_CURVATURE_PENALTY
-        transposed = design.transpose(0, 2, 1)
-        unknowns = np.linalg.solve(transposed @ design + np.diag(penalty), transposed @ turned[..., None])
-        return np.asarray((sums @ unknowns)[..., 0])
+        """Curvatures that explain the reference's turns at these speeds, with a penalty on their rate.
+
+        Each is coupled to its neighbours alone: the least squares of all cars are one tridiagonal system, and no large
+        matrix whose product numpy would spread over threads that wait for each other.
+        """
+        turned, moved = wrap_angle(np.diff(reference.heading_rad, axis=1)), speed_mps * dt_s
+        coupling = np.full(turned.shape, self.curvature_rate_penalty / dt_s**2)  # of each to the one before
+        coupling[:, 0] = 0.0
+        diagonal = moved**2 + coupling
+        diagonal[:, :-1] += coupling[:, 1:]
+        diagonal[:, 0] += LEAST_CURVATURE_PENALTY
+        bands = np.stack([-coupling.ravel(), diagonal.ravel()])[-diagonal.size :]  # a single one has no neighbour
+        return np.asarray(solveh_banded(bands, (moved * turned).ravel(), check_finite=False)).reshape(turned.shape)
 
     def _command(
         self,
