@@ -14,11 +14,10 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solveh_banded
 
-from waycode.driving.trajectory import HARD_BRAKING_MPS2, Reference, Trajectory, braking, straight_on
+from waycode.driving.trajectory import HARD_BRAKING_MPS2, STOP_HORIZON_S, Reference, Trajectory, braking, straight_on
 from waycode.driving.vehicle import Command, EgoState, Vehicle, advance
 from waycode.scene.frames import wrap_angle
 
-STOP_HORIZON_S = 4.0
 SETTLING_S = 0.3  # in which the last of the speed dies away
 LEAST_CURVATURE_PENALTY = 1e-10  # keeps the fit solvable for a reference that stands
 
@@ -111,7 +110,7 @@ class LqrTracker:
             command = -min(braking_mps2, left / SETTLING_S)
             gain = self.stopping_gain_1ps if speed <= self.stopping_speed_mps else self._gain_1ps(dt_s)
             asked.append(speed + command / gain)
-            acceleration += dt_s / (dt_s + vehicle.acceleration_lag_s) * (command - acceleration)
+            acceleration += vehicle.arriving(dt_s) * (command - acceleration)
             speed += dt_s * acceleration
         at = np.concatenate([[0], np.arange(horizon, horizon + count)])
         return straight_on(state, np.interp(np.arange(count), at, asked), vehicle=vehicle, dt_s=dt_s)
@@ -133,8 +132,7 @@ class LqrTracker:
     ) -> Float[np.ndarray, "K M"]:
         """Curvatures that explain the reference's turns at these speeds, with a penalty on their rate.
 
-        Each is coupled to its neighbours alone: the least squares of all cars are one tridiagonal system, and no large
-        matrix whose product numpy would spread over threads that wait for each other.
+        Each is coupled to its neighbours alone: the least squares of all cars are one tridiagonal system.
         """
         turned, moved = wrap_angle(np.diff(reference.heading_rad, axis=1)), speed_mps * dt_s
         coupling = np.full(turned.shape, self.curvature_rate_penalty / dt_s**2)  # of each to the one before

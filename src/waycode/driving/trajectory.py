@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from waycode.driving.vehicle import EgoState, Vehicle, forward
 
+STOP_HORIZON_S = 4.0
 HARD_BRAKING_MPS2 = 4.05  # nuPlan's bound of comfort
 
 
@@ -67,7 +68,12 @@ class Reference:
 
 
 def braking(
-    state: EgoState, *, vehicle: Vehicle, dt_s: float, horizon_s: float = 4.0, braking_mps2: float = HARD_BRAKING_MPS2
+    state: EgoState,
+    *,
+    vehicle: Vehicle,
+    dt_s: float,
+    horizon_s: float = STOP_HORIZON_S,
+    braking_mps2: float = HARD_BRAKING_MPS2,
 ) -> Trajectory:
     """Straight on from where a single car is, to a stand."""
     time_s = np.arange(round(horizon_s / dt_s) + 1) * dt_s

@@ -43,6 +43,10 @@ class Vehicle:
         """From the rear axle to the front bumper."""
         return self.rear_axle_to_centre_m + self.length_m / 2
 
+    def arriving(self, dt_s: float) -> float:
+        """The share of a change of the commanded acceleration that arrives within a step."""
+        return dt_s / (dt_s + self.acceleration_lag_s)
+
 
 @dataclass(frozen=True, kw_only=True)
 class EgoState:
@@ -95,8 +99,9 @@ def forward(heading_rad: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*sha
 
 def advance(state: EgoState, command: Command, *, vehicle: Vehicle, dt_s: float) -> EgoState:
     """One step of the bicycle: the command arrives late (first-order lags), pose and speed by Euler's method."""
-    late = dt_s / (dt_s + vehicle.acceleration_lag_s)
-    acceleration = state.acceleration_mps2 + late * (command.acceleration_mps2 - state.acceleration_mps2)
+    acceleration = state.acceleration_mps2 + vehicle.arriving(dt_s) * (
+        command.acceleration_mps2 - state.acceleration_mps2
+    )
     turned = dt_s * command.steering_rate_radps * dt_s / (dt_s + vehicle.steering_lag_s)
     steering = np.clip(state.steering_rad + turned, -vehicle.max_steering_rad, vehicle.max_steering_rad)
     # The pose moves with the speed and steering of before the command, as in nuPlan.

@@ -23,18 +23,18 @@ COMPARED: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity",
 REFERENCE = "pdm-closed"  # what the others are compared with, scenario by scenario
 TRAFFIC_LABELS: dict[TrafficName, str] = {"replay": "NR", "idm": "R", "sumo": "R (SUMO)"}
 
+ABLATION_REFERENCE = "depth 3, beam 2, refined"
 # The rows of the paper's ablation (section 5.1, table "Ablation study on nuPlan"), as settings.
 ABLATIONS: dict[str, LatentConfig] = {
     "depth 1, beam 1": LatentConfig(depth=1, beam_width=1, refine_steps=0),
     "depth 2, beam 1": LatentConfig(depth=2, beam_width=1, refine_steps=0),
     "depth 3, beam 1": LatentConfig(depth=3, beam_width=1, refine_steps=0),
     "depth 3, beam 2": LatentConfig(depth=3, beam_width=2, refine_steps=0),
-    "depth 3, beam 2, refined": LatentConfig(),
+    ABLATION_REFERENCE: LatentConfig(),
     "... without route": LatentConfig(judge=JudgeConfig(route=False)),
     "... without edge": LatentConfig(judge=JudgeConfig(edge=False)),
     "... without collision": LatentConfig(judge=JudgeConfig(collision=False)),
 }
-ABLATION_REFERENCE = "depth 3, beam 2, refined"
 
 
 @dataclass(frozen=True, kw_only=True)

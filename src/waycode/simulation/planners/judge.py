@@ -73,9 +73,9 @@ class DriveJudge:
         danger = self._danger(drives, along, contacts)
         return np.stack([danger, -self._worth(drives, along, offset, contacts)], axis=-1)
 
-    def danger_of_hitting_within(self, time_s: float) -> float:
-        """The least danger of drives that hit somebody within so many seconds."""
-        return 1 + max(0.0, 1 - time_s / self.config.horizon_s)
+    def danger_of_hitting(self, step: Float[np.ndarray, "*K"]) -> Float[np.ndarray, "*K"]:
+        """Of drives that hit somebody at a step, however slowly: the sooner the worse."""
+        return np.asarray(1 + (1 - np.minimum(step / self.num_steps, 1.0)))
 
     def _contacts(
         self, drives: Drives, along_m: Float[np.ndarray, "K S"], offset_m: Float[np.ndarray, "K S"]
@@ -95,10 +95,10 @@ class DriveJudge:
 
     def _danger(self, drives: Drives, along_m: Float[np.ndarray, "K S"], contacts: Contacts) -> Float[np.ndarray, " K"]:
         """0 for a safe drive; the sooner a collision the worse, and of those at the same time the faster."""
-        soon = 1 - np.minimum(contacts.first_step / self.num_steps, 1.0)
         when = np.minimum(contacts.first_step, self.num_steps).astype(np.int64)
         fast = HIT_WEIGHT * drives.speed_mps[np.arange(len(when)), when]
-        danger = np.where(np.isfinite(contacts.first_step), 1 + soon + fast, 0.0) + self._leaves_road(drives)
+        danger = np.where(np.isfinite(contacts.first_step), self.danger_of_hitting(contacts.first_step) + fast, 0.0)
+        danger = danger + self._leaves_road(drives)
         return danger + self._runs_red(drives, along_m) if self.config.red_lights else danger
 
     def _leaves_road(self, drives: Drives) -> Float[np.ndarray, " K"]:

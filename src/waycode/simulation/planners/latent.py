@@ -170,15 +170,16 @@ class LatentPlanner:
         if not plans:  # the model is not sure of anything that it found
             return self._stop(judge, STOPPING_MPS2), None
         slow = [slowed(plan, braking_mps2=rate, dt_s=judge.dt_s) for plan in plans[:2] for rate in SLOWING_MPS2]
-        pool = [*plans, *slow, self._stop(judge, STOPPING_MPS2), self._stop(judge, EMERGENCY_MPS2)]
+        pool = [*plans, *slow]
         levels = self._levels(judge, pool)
         if kept is not None:
             levels[0, 1] -= self.config.loyalty
-        stop, emergency = levels[-2:]
-        if (levels[:-2, 0] == 0).any():
-            stop[0] = emergency[0] = np.inf  # stops are for emergencies,
-        elif stop[0] < judge.danger_of_hitting_within(EMERGENCY_S):
-            emergency[0] = np.inf  # and hard ones for hard ones
+        if not (levels[:, 0] == 0).any():  # stops are for emergencies, and hard ones for hard ones
+            stops = [self._stop(judge, STOPPING_MPS2), self._stop(judge, EMERGENCY_MPS2)]
+            of_stops = self._levels(judge, stops)
+            soon = judge.danger_of_hitting(np.array(EMERGENCY_S / judge.dt_s))
+            count = 1 if of_stops[0, 0] < soon else 2
+            pool, levels = [*pool, *stops[:count]], np.concatenate([levels, of_stops[:count]])
         best = _least(levels)
         place = best - len(plans) + len(found)
         return pool[best], found[place][1] if 0 <= place < len(found) else None
