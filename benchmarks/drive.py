@@ -8,10 +8,10 @@ from pathlib import Path
 
 import numpy as np
 
+from waycode.dataset.dataset import Dataset
 from waycode.demo import bundled_dataset
-from waycode.scene.dataset import Dataset
 from waycode.simulation.campaign import Campaign, drive_campaign
-from waycode.simulation.registry import PlannerSpec
+from waycode.simulation.registry import DriverSpec
 from waycode.simulation.scenarios import choose_scenarios
 
 TARGET_MS = 100.0  # a plan at every step of 10 Hz, but for one in twenty
@@ -35,7 +35,7 @@ def main() -> None:
 
 def planning_ms(dataset: Dataset, indices: tuple[int, ...], name: str, *, workers: int) -> tuple[float, float]:
     """Median and 95th percentile over all steps of all scenes."""
-    campaign = Campaign(folder=dataset.folder, indices=indices, planner=PlannerSpec(name=name))
+    campaign = Campaign(folder=dataset.folder, indices=indices, planner=DriverSpec(name=name))
     steps = np.concatenate([result.planning_s for result in drive_campaign(campaign, workers=workers)])
     return 1e3 * float(np.median(steps)), 1e3 * float(np.quantile(steps, 0.95))
 

@@ -8,9 +8,9 @@ import time
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from waycode.dataset.dataset import Dataset
 from waycode.scene import TrackType
 from waycode.scene.conflicts import overlapping_pairs, red_light_crossings
-from waycode.scene.dataset import Dataset
 from waycode.scene.kinematics import comfortable
 from waycode.sources.sumo import SumoSettings, generate_dataset
 

@@ -20,9 +20,9 @@ ROOT = Path(__file__).parents[1]
 sys.path.insert(0, str(ROOT / "tests"))  # made-up scenes are shared with the tests
 
 from scenes import traffic_scene  # noqa: E402
+from waycode.dataset.dataset import Dataset, ShardContents, write_dataset  # noqa: E402
+from waycode.dataset.storage import COLUMNS  # noqa: E402
 from waycode.scene import Scene  # noqa: E402
-from waycode.scene.dataset import Dataset, ShardContents, write_dataset  # noqa: E402
-from waycode.scene.storage import COLUMNS  # noqa: E402
 
 SAMPLE = ROOT / "src" / "waycode" / "samples" / "sumo"
 TARGET_SCENES_PER_S = 300

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from scenes import small_scene
-from waycode.scene.dataset import Dataset, DatasetInfo, ShardContents, write_dataset
+from waycode.dataset.dataset import Dataset, DatasetInfo, ShardContents, write_dataset
 
 NUM_SHARDS = 8
 SCENES_PER_SHARD = 3

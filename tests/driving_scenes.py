@@ -7,7 +7,7 @@ from pathlib import Path
 import numpy as np
 
 from waycode import Dataset
-from waycode.driving import EgoState, LqrTracker, Observation, Trajectory, Vehicle
+from waycode.driving import LqrTracker, Observation, Trajectory, Vehicle, VehicleState
 from waycode.scene import GraphOrigin, Lanes, MapFeatures, Polylines, Route, Scene, Signals, SignalState, Tracks
 from waycode.simulation.rollout import step
 
@@ -98,9 +98,9 @@ LONG = 131  # 12 s: IDM takes its time for the last metres
 
 def one_car(
     x_m: float = 0.0, y_m: float = 0.0, *, heading_rad: float = 0.0, speed_mps: float = 10.0, steering_rad: float = 0.0
-) -> EgoState:
+) -> VehicleState:
     """A single car at its rear axle."""
-    return EgoState(
+    return VehicleState(
         rear_axle_m=np.array([[x_m, y_m]]),
         heading_rad=np.array([heading_rad]),
         speed_mps=np.array([speed_mps]),

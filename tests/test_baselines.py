@@ -16,24 +16,24 @@ from driving_scenes import (
     sample_scenes,
     straight_road,
 )
-from waycode.baselines import ConstantVelocity, IdmPlanner, LogReplay, PdmClosed, PdmConfig
-from waycode.baselines.forecast import forecast
+from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed, PdmConfig
 from waycode.baselines.pdm_score import Drives, Scores, score
 from waycode.baselines.proposals import Way
 from waycode.baselines.replay import ReplayError
-from waycode.driving import Observation, Planner, Vehicle, route_path
+from waycode.driving import Driver, Observation, Vehicle, route_path
 from waycode.driving.drivable import drivable_area
+from waycode.driving.forecast import forecast
 from waycode.driving.lane_strips import lane_strips
 from waycode.scene import Polylines, Scene, SignalState
 from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.traffic import ReplayTraffic
 
 CAR = Vehicle.of_size(length_m=4.5, width_m=1.9)
-RULES: dict[str, Planner] = {"idm": IdmPlanner(), "pdm": PdmClosed()}
+RULES: dict[str, Driver] = {"idm": IdmDriver(), "pdm": PdmClosed()}
 each_rule = pytest.mark.parametrize("name", list(RULES))
 
 
-def end_of(scene: Scene, planner: Planner) -> tuple[float, float, float]:
+def end_of(scene: Scene, planner: Driver) -> tuple[float, float, float]:
     """Where the front bumper is at the end of the run, how far aside the car is, and its speed."""
     result = simulate(scene, planner, traffic=ReplayTraffic())
     assert result.history.failure is None

@@ -5,10 +5,10 @@ from importlib.resources import files
 import numpy as np
 import pytest
 
+from waycode.dataset.dataset import Dataset
 from waycode.evaluation.metrics import mean_over_types
 from waycode.evaluation.reconstruction import AgentErrors, Column, reconstruction_errors
 from waycode.model.saved import bundled_models, load_model
-from waycode.scene.dataset import Dataset
 
 ENCODER, SEARCH = Column(by_search=False, num_levels=2), Column(by_search=True, num_levels=2)
 

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from scenes import small_scene
+from waycode.dataset.dataset import Dataset, DatasetError
 from waycode.scene import InvalidScene, Scene
-from waycode.scene.dataset import Dataset, DatasetError
 from waycode.sources import SourceError, check_source, convert
 from waycode.sources import base as base_module
 

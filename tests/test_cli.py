@@ -16,8 +16,8 @@ from command_output import Output, complaint_of, json_of
 from scenes import bare_scene, small_scene
 from waycode import __version__
 from waycode.cli import data, main
+from waycode.dataset.dataset import Dataset, ShardContents, load_scene, save_scene, write_dataset
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset, ShardContents, load_scene, save_scene, write_dataset
 
 
 def make_shard(task: list[Scene]) -> ShardContents:

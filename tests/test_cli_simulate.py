@@ -9,7 +9,7 @@ import pytest
 
 from waycode.cli import main
 from waycode.evaluation import closed_loop
-from waycode.simulation.planners import LatentConfig
+from waycode.simulation.drivers import LatentConfig
 
 SAMPLES = str(Path(str(files("waycode"))) / "samples" / "sumo")
 QUICK = ["simulate", "--data", SAMPLES, "--planner", "constant-velocity", "--limit", "2", "--horizon-s", "1.5"]

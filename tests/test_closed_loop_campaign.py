@@ -14,6 +14,7 @@ from PIL import Image
 
 from driving_scenes import NOW, road_scene, sample_scenes
 from waycode import Dataset
+from waycode.dataset.dataset import DatasetError
 from waycode.evaluation import closed_loop
 from waycode.evaluation.closed_loop import (
     ABLATIONS,
@@ -31,21 +32,20 @@ from waycode.evaluation.closed_loop_parts import Parts, settings_of
 from waycode.evaluation.closed_loop_picture import save_closed_loop
 from waycode.evaluation.reconstruction import EvaluationError
 from waycode.plotting.animation import save_animation
-from waycode.plotting.view import PlottingError
+from waycode.plotting.viewport import PlottingError
 from waycode.scene import MapFeatures, Scene, TrackType
-from waycode.scene.dataset import DatasetError
 from waycode.simulation.campaign import Campaign, ScenarioResult, at_its_worst, drive_campaign, failed_result
+from waycode.simulation.drivers import LatentConfig
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.metrics import METRICS
-from waycode.simulation.planners import LatentConfig
-from waycode.simulation.registry import PlannerSpec, build_traffic
+from waycode.simulation.registry import DriverSpec, build_traffic
 from waycode.simulation.scenarios import choose_scenarios, unfit_because
 
 SAMPLES = Path(str(files("waycode"))) / "samples" / "sumo"
 
 
 def campaign_of(*indices: int, planner: str = "constant-velocity", horizon_s: float = 2.0) -> Campaign:
-    spec = PlannerSpec(name=planner)
+    spec = DriverSpec(name=planner)
     return Campaign(folder=SAMPLES, indices=indices, planner=spec, horizon_s=horizon_s)
 
 
@@ -232,12 +232,12 @@ def test_ablations_differ_in_their_settings() -> None:
 
 def test_unknown_names_are_refused() -> None:
     with pytest.raises(SimulationError, match="there is no planner 'magic'; available: latent"):
-        PlannerSpec(name="magic")
+        DriverSpec(name="magic")
 
 
 def test_replay_is_built_for_its_scene() -> None:
     scene = sample_scenes(1)[0]
-    assert PlannerSpec(name="replay").build(scene).log.id == scene.id  # type: ignore[attr-defined]
+    assert DriverSpec(name="replay").build(scene).log.id == scene.id  # type: ignore[attr-defined]
     assert build_traffic("idm") == build_traffic("idm")
 
 

@@ -9,9 +9,9 @@ import numpy as np
 import pytest
 
 from scenes import bare_scene, small_scene
+from waycode.dataset.dataset import Dataset
 from waycode.driving import Vehicle
 from waycode.scene import GraphOrigin, Lanes, LaneType, MapFeatures, Polylines, Tracks, TrackType, as_pairs
-from waycode.scene.dataset import Dataset
 from waycode.scene.frames import rotate
 from waycode.simulation.history import (
     EgoStates,

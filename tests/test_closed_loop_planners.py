@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 
 from driving_scenes import NOW, car_tracks, first_command_mps2, observation_of, road_scene, sample_scenes
-from waycode.baselines.forecast import forecast
 from waycode.baselines.pdm_score import Drives
 from waycode.baselines.proposals import Way
 from waycode.driving import Observation, PerfectTracker, Trajectory
 from waycode.driving.drivable import drivable_area
+from waycode.driving.forecast import forecast
 from waycode.driving.lane_strips import lane_strips
 from waycode.driving.vehicle import forward
 from waycode.features import CutMap, cut_map
@@ -20,12 +20,12 @@ from waycode.planner import planner as planner_module
 from waycode.planner.refining import Refinement, refine_latents
 from waycode.scene import MapFeatures, Route, Scene, SignalState
 from waycode.scene.kinematics import motion, within_comfort
-from waycode.simulation.planners import ImitationPlanner, JudgeConfig, LatentConfig, LatentPlanner, latent
-from waycode.simulation.planners.contacts import EVERY, LOOKS, Margin, _near, find_contacts
-from waycode.simulation.planners.drives import slowed
-from waycode.simulation.planners.judge import DriveJudge, comfort_share
-from waycode.simulation.planners.latent import LatentMemory
-from waycode.simulation.planners.models import planner_of
+from waycode.simulation.drivers import ImitationDriver, JudgeConfig, LatentConfig, LatentDriver, latent
+from waycode.simulation.drivers.contacts import EVERY, LOOKS, Margin, _near, find_contacts
+from waycode.simulation.drivers.drives import slowed
+from waycode.simulation.drivers.judge import DriveJudge, comfort_share
+from waycode.simulation.drivers.latent import LatentMemory
+from waycode.simulation.drivers.models import planner_of
 from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.traffic import ReplayTraffic
 
@@ -210,8 +210,8 @@ def test_a_new_plan_is_refined_at_the_step_after_in_place_of_a_search(monkeypatc
         return call
 
     monkeypatch.setattr(latent, "refine_latents", counted("refined", refine_latents))
-    monkeypatch.setattr(LatentPlanner, "_searched", counted("searched", LatentPlanner._searched))
-    planner, observation = LatentPlanner(config=replace(QUICK, loyalty=1.0)), observation_of(road_scene())
+    monkeypatch.setattr(LatentDriver, "_searched", counted("searched", LatentDriver._searched))
+    planner, observation = LatentDriver(config=replace(QUICK, loyalty=1.0)), observation_of(road_scene())
     plans = [planner.plan(observation)]
     for _ in range(3):
         plans.append(planner.plan(replace(observation, memory=plans[-1].memory)))
@@ -222,7 +222,7 @@ def test_a_new_plan_is_refined_at_the_step_after_in_place_of_a_search(monkeypatc
 
 
 def test_a_new_plan_that_has_become_unsafe_is_searched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    planner, scene = LatentPlanner(config=QUICK), road_scene()
+    planner, scene = LatentDriver(config=QUICK), road_scene()
     first = planner.plan(observation_of(scene))
     monkeypatch.setattr(latent, "refine_latents", lambda *args, **options: pytest.fail("refined a plan that is unsafe"))
     blocked = observation_of(replace(road_scene(others=((12.0, 0.0, 0.0),)), map=scene.map))
@@ -265,7 +265,7 @@ QUICK = LatentConfig(beam_width=1, refine_steps=1)
 def test_the_latent_planner_drives_along_the_route() -> None:
     scene = sample_scenes(1)[0]
     config = SimulationConfig(horizon_s=1.0)
-    result = simulate(scene, LatentPlanner(config=QUICK), traffic=ReplayTraffic(), config=config)
+    result = simulate(scene, LatentDriver(config=QUICK), traffic=ReplayTraffic(), config=config)
     assert result.history.failure is None
     driven = result.history.ego.centre_m
     assert np.linalg.norm(driven[-1] - result.history.expert.centre_m[-1]) < 3.0
@@ -286,14 +286,14 @@ def test_awkward_scenes_are_survived(what: str) -> None:
         valid = scene.tracks.valid.copy()
         valid[1, NOW + 1 : NOW + 3] = False
         scene = replace(scene, tracks=car_tracks(scene.tracks.x_m, scene.tracks.y_m, valid=valid))
-    planner = LatentPlanner(config=QUICK)
+    planner = LatentDriver(config=QUICK)
     result = simulate(scene, planner, traffic=ReplayTraffic(), config=SimulationConfig(horizon_s=0.4))
     assert result.history.failure is None
     assert np.isfinite(result.history.ego.rear_axle_m).all()
 
 
 def test_between_searches_the_last_plan_is_driven_on() -> None:
-    planner = LatentPlanner(config=replace(QUICK, replan_steps=3, refine_steps=0))
+    planner = LatentDriver(config=replace(QUICK, replan_steps=3, refine_steps=0))
     observation = observation_of(road_scene())
     first = planner.plan(observation)
     second = planner.plan(replace(observation, memory=first.memory))
@@ -304,7 +304,7 @@ def test_between_searches_the_last_plan_is_driven_on() -> None:
 
 def test_a_wall_ahead_makes_the_car_slow_down() -> None:
     observation = observation_of(road_scene(others=((16.0, 0.0, 0.0),)))
-    plan = LatentPlanner(config=QUICK).plan(observation)
+    plan = LatentDriver(config=QUICK).plan(observation)
     assert plan.speed_mps[30] < 2.0
 
 
@@ -318,20 +318,20 @@ def test_a_wall_ahead_makes_the_car_slow_down() -> None:
 )
 def test_the_car_brakes_as_hard_as_it_must(gap_m: float, least_mps2: float, most_mps2: float) -> None:
     observation = observation_of(road_scene(others=((4.5 + gap_m, 0.0, 0.0),)))  # at 10 m/s
-    command = first_command_mps2(LatentPlanner(config=QUICK).plan(observation), observation)
+    command = first_command_mps2(LatentDriver(config=QUICK).plan(observation), observation)
     assert least_mps2 <= command <= most_mps2
 
 
 def test_a_car_that_does_exactly_what_it_is_told_is_never_told_to_roll_back() -> None:
     observation = observation_of(road_scene(others=((10.5, 0.0, 0.0),)))
-    stop = LatentPlanner(config=QUICK, tracker=PerfectTracker()).plan(observation)
+    stop = LatentDriver(config=QUICK, tracker=PerfectTracker()).plan(observation)
     assert stop.speed_mps.min() == 0.0
-    assert LatentPlanner(config=QUICK).plan(observation).speed_mps.min() < 0.0  # nuPlan's tracker is
+    assert LatentDriver(config=QUICK).plan(observation).speed_mps.min() < 0.0  # nuPlan's tracker is
 
 
 def test_a_planner_without_time_still_plans() -> None:
     config = replace(QUICK, deadline_s=0.0, refine_steps=5)
-    plan = LatentPlanner(config=config).plan(observation_of(road_scene()))
+    plan = LatentDriver(config=config).plan(observation_of(road_scene()))
     assert np.isfinite(plan.position_m).all()
 
 
@@ -349,7 +349,7 @@ def test_a_deadline_ends_refinement_between_its_steps(
 
     monkeypatch.setattr(latent, "refine_latents", counted)
     config = replace(QUICK, refine_steps=4, deadline_s=deadline_s)
-    planner, observation = LatentPlanner(config=config, clock=count(0.0).__next__), observation_of(road_scene())
+    planner, observation = LatentDriver(config=config, clock=count(0.0).__next__), observation_of(road_scene())
     plan = planner.plan(replace(observation, memory=planner.plan(observation).memory))
     assert made == [steps]
     assert np.isfinite(plan.position_m).all()
@@ -368,11 +368,11 @@ def test_a_scenario_cuts_its_map_once(monkeypatch: pytest.MonkeyPatch) -> None:
             memory = observation.memory
             if isinstance(memory, LatentMemory):
                 memory = replace(memory, cut=planner_of("sumo-small").cut_map(observation.scene.map))
-            return LatentPlanner(config=QUICK).plan(replace(observation, memory=memory))
+            return LatentDriver(config=QUICK).plan(replace(observation, memory=memory))
 
     scene, config = sample_scenes(1)[0], SimulationConfig(horizon_s=0.5)
     monkeypatch.setattr(planner_module, "cut_map", counted)
-    once = simulate(scene, LatentPlanner(config=QUICK), traffic=ReplayTraffic(), config=config)
+    once = simulate(scene, LatentDriver(config=QUICK), traffic=ReplayTraffic(), config=config)
     assert len(cuts) == 1
     anew = simulate(scene, Forgetful(), traffic=ReplayTraffic(), config=config)
     assert len(cuts) == 6
@@ -381,7 +381,7 @@ def test_a_scenario_cuts_its_map_once(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_imitation_begins_where_the_car_is() -> None:
     observation = observation_of(road_scene())
-    plan = ImitationPlanner().plan(observation)
+    plan = ImitationDriver().plan(observation)
     np.testing.assert_allclose(plan.position_m[0], observation.ego.centre_m(observation.vehicle)[0])
     assert len(plan) == 81
 

@@ -13,8 +13,8 @@ import pytest
 
 from dataset_run import make_shard, read_ids
 from scenes import small_scene
-from waycode.scene import dataset as dataset_module
-from waycode.scene.dataset import (
+from waycode.dataset import dataset as dataset_module
+from waycode.dataset.dataset import (
     INFO_FILE,
     Dataset,
     DatasetError,
@@ -24,7 +24,7 @@ from waycode.scene.dataset import (
     save_scene,
     write_dataset,
 )
-from waycode.scene.storage import same_scene
+from waycode.dataset.storage import same_scene
 
 IDS = [f"{shard}-{number}" for shard in range(4) for number in range(3)]
 

@@ -9,17 +9,17 @@ import numpy as np
 import pytest
 
 from scenes import small_scene
+from waycode.dataset.column_docs import column_table, with_column_table
+from waycode.dataset.dataset import ShardContents, write_dataset
+from waycode.dataset.storage import COLUMNS
 from waycode.scene import WaycodeError
-from waycode.scene.column_docs import column_table, with_column_table
-from waycode.scene.dataset import ShardContents, write_dataset
-from waycode.scene.storage import COLUMNS
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "dataset.md"
 
 
 def test_the_table_of_columns_is_up_to_date() -> None:
     text = DOCUMENT.read_text()
-    assert with_column_table(text) == text, "run: python -m waycode.scene.column_docs docs/dataset.md"
+    assert with_column_table(text) == text, "run: python -m waycode.dataset.column_docs docs/dataset.md"
 
 
 def test_every_column_is_in_the_table() -> None:

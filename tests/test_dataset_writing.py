@@ -19,11 +19,11 @@ import pytest
 import dataset_run
 from dataset_run import NUM_SHARDS, make_or_die, make_or_fail, make_shard
 from scenes import small_scene
+from waycode.dataset import dataset as dataset_module
+from waycode.dataset.dataset import INFO_FILE, Dataset, DatasetError, DatasetInfo, ShardContents, write_dataset
+from waycode.dataset.files import only_writer
+from waycode.dataset.storage import write_shard
 from waycode.scene import InvalidScene
-from waycode.scene import dataset as dataset_module
-from waycode.scene.dataset import INFO_FILE, Dataset, DatasetError, DatasetInfo, ShardContents, write_dataset
-from waycode.scene.files import only_writer
-from waycode.scene.storage import write_shard
 
 
 def write(folder: Path, *, make: Callable[[Any], ShardContents] = make_shard, **changes: Any) -> DatasetInfo:

@@ -11,6 +11,7 @@ import pytest
 
 from scenes import small_scene
 from waycode.cli import main
+from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
 from waycode.demo import DemoReport, bundled_dataset, page_of, run_demo
 from waycode.demo.casting import (
     Actor,
@@ -34,7 +35,6 @@ from waycode.demo.verdicts import (
 )
 from waycode.planner import Plan, PlanStatus
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset, ShardContents, write_dataset
 from waycode.scene.manoeuvre import Manoeuvre
 
 Output = pytest.CaptureFixture[str]

@@ -8,13 +8,13 @@ import pytest
 from driving_scenes import DT_S, one_car
 from waycode.driving import (
     Command,
-    EgoState,
     LqrTracker,
     PerfectTracker,
     Reference,
     Tracker,
     Trajectory,
     Vehicle,
+    VehicleState,
     advance,
     braking,
 )
@@ -82,7 +82,7 @@ def circle(speed_mps: float, radius_m: float, *, steps: int = 100) -> Reference:
     return Reference(rear_axle_m=position[None], heading_rad=angle[None], speed_mps=np.full((1, steps + 1), speed_mps))
 
 
-def followed(tracker: Tracker, state: EgoState, reference: Reference, *, num_steps: int) -> list[EgoState]:
+def followed(tracker: Tracker, state: VehicleState, reference: Reference, *, num_steps: int) -> list[VehicleState]:
     return list(tracker.follow(state, reference, num_steps=num_steps, vehicle=CAR, dt_s=DT_S))
 
 
@@ -169,7 +169,7 @@ def test_an_emergency_stop_is_one_in_spite_of_the_tracker(speed_mps: float, agai
     """The tracker makes a crawl of a plan that just stops: it takes longer and goes further."""
     tracker = LqrTracker()
 
-    def driven(plan: Callable[[EgoState], Trajectory]) -> tuple[np.ndarray, float]:
+    def driven(plan: Callable[[VehicleState], Trajectory]) -> tuple[np.ndarray, float]:
         states = [one_car(speed_mps=speed_mps)]
         if again:
             for _ in range(40):

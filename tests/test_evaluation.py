@@ -12,6 +12,7 @@ import torch
 
 from scenes import bare_scene, small_scene
 from tiny_model import batch_of, futures_of, seen_by
+from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
 from waycode.demo import bundled_dataset
 from waycode.evaluation.calibration import COVERAGES, risk_coverage, sigma_max_m
 from waycode.evaluation.judge import ReconstructionJudge, chosen_indices, evenly_chosen
@@ -36,7 +37,6 @@ from waycode.model import Model
 from waycode.model.search_adapter import PrefixDecoder
 from waycode.planner.agents import recorded_agents
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset, ShardContents, write_dataset
 from waycode.training.config import tiny
 from waycode.training.losses import average_displacement_m
 

@@ -15,8 +15,8 @@ import yaml
 
 import nuplan_devkit_stub as stub
 import nuplan_files as files
-from waycode.baselines import ConstantVelocity, IdmPlanner
-from waycode.driving import Observation, Planner, Trajectory
+from waycode.baselines import ConstantVelocity, IdmDriver
+from waycode.driving import Driver, Observation, Trajectory
 from waycode.scene import Scene, SignalState
 from waycode.simulation.errors import SimulationError
 from waycode.sources.nuplan import NuplanSource
@@ -42,7 +42,7 @@ class Recorder:
         return replace(ConstantVelocity().plan(observation), memory=len(self.seen))
 
 
-def planner_for(inner: Planner | None, *, route: str = files.ROUTE, **settings: float) -> Any:
+def planner_for(inner: Driver | None, *, route: str = files.ROUTE, **settings: float) -> Any:
     planner = import_module("waycode.simulation.nuplan.planner").WaycodePlanner(planner=inner, **settings)
     planner.initialize(stub.PlannerInitialization(route.split(), stub.StateSE2(0.0, 0.0, 0.0), stub.JunctionMap()))
     return planner
@@ -352,7 +352,7 @@ def test_a_plan_that_is_not_finite_fails_the_scenario(devkit: None) -> None:
 
 def test_a_rule_based_planner_turns_left_with_the_route(devkit: None) -> None:
     # Perfect tracking: the car is where the plan said. It starts 28 m before the junction, and the light is green.
-    planner = planner_for(IdmPlanner())
+    planner = planner_for(IdmDriver())
     states = [ego_state(-40.0, -1.75, 0.0, time_us=files.frame_time_us(300))]
     nothing = stub.DetectionsTracks(stub.TrackedObjects([]))
     for step in range(80):

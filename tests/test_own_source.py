@@ -8,8 +8,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from waycode.dataset.dataset import Dataset
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset
 
 PAGE = Path(__file__).parents[1] / "docs" / "own_source.md"
 NUM_STEPS = 31

@@ -18,7 +18,7 @@ from scenes import bare_scene, small_scene, traffic_scene
 from waycode.plotting import (
     PlottingError,
     Style,
-    View,
+    Viewport,
     draw_map,
     draw_scene,
     draw_signals,
@@ -30,7 +30,7 @@ from waycode.plotting import (
 )
 from waycode.plotting.map_layers import zebra
 from waycode.plotting.shapes import beside, dashes, outline_of
-from waycode.plotting.view import points_per_metre, width_pt
+from waycode.plotting.viewport import points_per_metre, width_pt
 from waycode.scene import LineType, MapFeatures, Polylines, Scene, Signals, SignalState
 
 STYLE = Style()
@@ -62,7 +62,7 @@ def rgb(colour: str) -> tuple[int, ...]:
 def blank_axes(radius_m: float = 20.0) -> Axes:
     axes = new_axes(size_in=5.0)
     axes.set_axis_off()
-    View(centre_m=(0.0, 0.0), radius_m=radius_m).apply(axes)
+    Viewport(centre_m=(0.0, 0.0), radius_m=radius_m).apply(axes)
     return axes
 
 

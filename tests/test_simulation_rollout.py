@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 
 from driving_scenes import NOW, STEPS, car_tracks, road_scene, sample_scenes, straight_road
-from waycode.baselines import ConstantVelocity, IdmPlanner, LogReplay, PdmClosed
-from waycode.driving import EgoState, Observation, PerfectTracker, Planner, Trajectory, Vehicle
+from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed
+from waycode.driving import Observation, PerfectTracker, Trajectory, Vehicle, VehicleState
 from waycode.features import FeatureConfig, extract
 from waycode.scene import MapFeatures, Route, Scene
 from waycode.simulation.errors import SimulationError
@@ -40,7 +40,7 @@ def test_a_perfectly_tracked_replay_is_the_log(index: int) -> None:
 
 def test_a_simulated_scene_is_valid() -> None:
     scene = sample_scenes(1)[0]
-    simulate(scene, IdmPlanner(), traffic=ReplayTraffic(), config=SimulationConfig(horizon_s=2.0)).scene.validate()
+    simulate(scene, IdmDriver(), traffic=ReplayTraffic(), config=SimulationConfig(horizon_s=2.0)).scene.validate()
 
 
 @dataclass(frozen=True)
@@ -118,7 +118,7 @@ def test_a_planner_that_fails_is_named_and_the_car_brakes_to_a_stand(what: str, 
     assert abs(speed[-1]) < 0.1
 
 
-PLANNERS: dict[str, Planner] = {"cv": ConstantVelocity(), "idm": IdmPlanner(), "pdm": PdmClosed()}
+PLANNERS: dict[str, Driver] = {"cv": ConstantVelocity(), "idm": IdmDriver(), "pdm": PdmClosed()}
 
 
 def awkward(what: str) -> Scene:
@@ -183,7 +183,7 @@ class Spawning:
     def reset(self, scene: Scene) -> ReplayState:
         return ReplayTraffic().reset(scene)
 
-    def step(self, state: ReplayState, ego: EgoState, *, vehicle: Vehicle) -> tuple[ReplayState, Snapshot]:
+    def step(self, state: ReplayState, ego: VehicleState, *, vehicle: Vehicle) -> tuple[ReplayState, Snapshot]:
         state, _ = ReplayTraffic().step(state, ego, vehicle=vehicle)
         known = recorded_snapshot(state.scene, state.step)
         if state.step < NOW + 4:
@@ -234,7 +234,7 @@ def test_memory_stays_flat_over_scenarios() -> None:
 
     def drive() -> int:
         for _ in range(2):
-            simulate(scene, IdmPlanner(), traffic=ReplayTraffic(), config=config)
+            simulate(scene, IdmDriver(), traffic=ReplayTraffic(), config=config)
         gc.collect()
         return tracemalloc.get_traced_memory()[0]
 

@@ -13,11 +13,11 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from waycode.baselines import IdmPlanner
-from waycode.driving import EgoState, Vehicle
+from waycode.baselines import IdmDriver
+from waycode.dataset.dataset import Dataset
+from waycode.driving import Vehicle, VehicleState
 from waycode.driving.vehicle import forward
 from waycode.scene import Scene, TrackType
-from waycode.scene.dataset import Dataset
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap
 from waycode.simulation.errors import SimulationError
@@ -61,13 +61,13 @@ def car_of(scene: Scene) -> Vehicle:
     return Vehicle.of_size(length_m=float(tracks.length_m[ego]), width_m=float(tracks.width_m[ego]))
 
 
-def recorded(scene: Scene, step: int, *, left_m: float = 0.0) -> EgoState:
+def recorded(scene: Scene, step: int, *, left_m: float = 0.0) -> VehicleState:
     """The ego where it was at a step, or beside that."""
     tracks, ego = scene.tracks, scene.tracks.ego_index
     heading = tracks.heading_rad[ego, step : step + 1].astype(np.float64)
     centre = tracks.position_m[ego, step : step + 1].astype(np.float64) + left_m * forward(heading + np.pi / 2)
     none = np.zeros(1)
-    return EgoState(
+    return VehicleState(
         rear_axle_m=centre - car_of(scene).rear_axle_to_centre_m * forward(heading),
         heading_rad=heading,
         speed_mps=tracks.speed_mps[ego, step : step + 1].astype(np.float64),
@@ -78,7 +78,7 @@ def recorded(scene: Scene, step: int, *, left_m: float = 0.0) -> EgoState:
 
 
 def driven(
-    traffic: Traffic[State], scene: Scene, ego_at: Callable[[int], EgoState], *, steps: int = 80
+    traffic: Traffic[State], scene: Scene, ego_at: Callable[[int], VehicleState], *, steps: int = 80
 ) -> list[Snapshot]:
     state, snapshots = traffic.reset(scene), []
     for step in range(scene.current_step + 1, scene.current_step + 1 + steps):
@@ -87,7 +87,7 @@ def driven(
     return snapshots
 
 
-def hit_by(snapshots: list[Snapshot], ego: EgoState, vehicle: Vehicle) -> set[str]:
+def hit_by(snapshots: list[Snapshot], ego: VehicleState, vehicle: Vehicle) -> set[str]:
     """Who overlaps with an ego that stands there."""
     length, width = np.array([vehicle.length_m]), np.array([vehicle.width_m])
     own = box_corners(ego.centre_m(vehicle), ego.heading_rad, length_m=length, width_m=width)
@@ -195,7 +195,7 @@ def test_a_worker_that_dies_is_named_and_replaced(
 
 def test_a_worker_ends_when_its_parent_is_killed() -> None:
     program = (
-        "import os, signal; from waycode.scene.dataset import Dataset\n"
+        "import os, signal; from waycode.dataset.dataset import Dataset\n"
         "from waycode.simulation.sumo_traffic import SumoTraffic\n"
         "if __name__ == '__main__':\n"
         f"    traffic = SumoTraffic(); traffic.reset(Dataset({str(SAMPLES)!r})[15])\n"
@@ -217,7 +217,7 @@ def test_without_sumo_the_extra_is_named(tmp_path: Path, monkeypatch: pytest.Mon
 
 
 def test_a_planner_drives_in_it(traffic: SumoTraffic, roundabout: Scene) -> None:
-    rollout = simulate(roundabout, IdmPlanner(), traffic=traffic, config=SimulationConfig(horizon_s=2.0))
+    rollout = simulate(roundabout, IdmDriver(), traffic=traffic, config=SimulationConfig(horizon_s=2.0))
     assert rollout.history.failure is None
     rollout.scene.validate()
 

@@ -5,8 +5,8 @@ from dataclasses import replace
 import numpy as np
 
 from driving_scenes import LONG, NOW, STEPS, one_car, road_scene, sample_scenes
-from waycode.baselines import IdmPlanner
-from waycode.driving import EgoState, Vehicle
+from waycode.baselines import IdmDriver
+from waycode.driving import Vehicle, VehicleState
 from waycode.scene import Scene, SignalState, TrackType
 from waycode.scene.conflicts import overlapping_pairs
 from waycode.simulation.idm_traffic import IdmTraffic
@@ -17,7 +17,7 @@ CAR = Vehicle.of_size(length_m=4.5, width_m=1.9)
 FAR_AWAY = one_car(0.0, 1000.0, speed_mps=0.0)
 
 
-def driven(scene: Scene, ego: EgoState, *, steps: int = STEPS - NOW - 1) -> list[Snapshot]:
+def driven(scene: Scene, ego: VehicleState, *, steps: int = STEPS - NOW - 1) -> list[Snapshot]:
     traffic = IdmTraffic()
     state, snapshots = traffic.reset(scene), []
     for _ in range(steps):
@@ -118,7 +118,7 @@ def test_a_step_leaves_the_state_before_it_alone() -> None:
 
 def test_vehicles_do_not_drive_into_their_leaders_in_bundled_scenes() -> None:
     for scene in sample_scenes(3):
-        result = simulate(scene, IdmPlanner(), traffic=IdmTraffic(), config=SimulationConfig(horizon_s=4.0))
+        result = simulate(scene, IdmDriver(), traffic=IdmTraffic(), config=SimulationConfig(horizon_s=4.0))
         tracks = result.scene.tracks
         vehicles = tracks.types == TrackType.VEHICLE
         pairs = overlapping_pairs(tracks, which=vehicles)

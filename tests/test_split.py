@@ -5,10 +5,10 @@ from pathlib import Path
 import pytest
 
 from scenes import small_scene
+from waycode.dataset.dataset import Dataset, DatasetError, ShardContents, write_dataset
+from waycode.dataset.split import is_held_out, split_dataset
+from waycode.dataset.storage import same_scene
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset, DatasetError, ShardContents, write_dataset
-from waycode.scene.split import is_held_out, split_dataset
-from waycode.scene.storage import same_scene
 
 
 def make(scenes: list[Scene]) -> ShardContents:

@@ -16,6 +16,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from scenes import bare_scene, small_scene, traffic_scene
+from waycode.dataset.storage import COLUMNS, SCHEMA, same_scene, scene_from_row, scenes_to_table, write_shard
 from waycode.scene import (
     GraphOrigin,
     Lanes,
@@ -28,7 +29,6 @@ from waycode.scene import (
     Tracks,
 )
 from waycode.scene.frames import POSITION_STEP_M, scene_origin, to_scene_frame
-from waycode.scene.storage import COLUMNS, SCHEMA, same_scene, scene_from_row, scenes_to_table, write_shard
 
 NAMES = st.lists(st.text(max_size=8), min_size=1, max_size=4)  # any letters, emoji and zero bytes
 SEEDS = st.integers(0, 2**32 - 1)

@@ -7,11 +7,11 @@ import numpy as np
 import pytest
 
 from scenes import bare_scene, small_scene, traffic_scene
+from waycode.dataset.checks import check_dataset
+from waycode.dataset.dataset import DatasetError, ShardContents, write_dataset
+from waycode.dataset.storage import write_shard
+from waycode.dataset.summary import summarise, tally_scenes
 from waycode.scene import Scene
-from waycode.scene.checks import check_dataset
-from waycode.scene.dataset import DatasetError, ShardContents, write_dataset
-from waycode.scene.storage import write_shard
-from waycode.scene.summary import summarise, tally_scenes
 
 
 def make_shard(task: list[Scene]) -> ShardContents:

@@ -5,12 +5,12 @@ from pathlib import Path
 import numpy as np
 import pytest
 
+from waycode.dataset.dataset import Dataset
+from waycode.dataset.storage import same_scene
 from waycode.scene import Scene, SignalState, TrackType, WaycodeError
 from waycode.scene.conflicts import overlapping_pairs, red_light_crossings
-from waycode.scene.dataset import Dataset
 from waycode.scene.kinematics import comfortable
 from waycode.scene.manoeuvre import Manoeuvre, classify
-from waycode.scene.storage import same_scene
 from waycode.sources.sumo import Family, SumoSettings, generate, generate_dataset
 from waycode.sources.sumo.rebuild import rebuild
 from waycode.sources.sumo.recording import STEP_S, record

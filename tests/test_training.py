@@ -11,12 +11,12 @@ import pytest
 import torch
 
 from scenes import small_scene
+from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
 from waycode.demo import bundled_dataset
 from waycode.features import collate
 from waycode.model import Model
 from waycode.model.saved import load_model, save_model
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset, ShardContents, write_dataset
 from waycode.training.card import BOUND_LICENCE, FREE_LICENCE, is_free, table_of
 from waycode.training.config import RECIPES, TrainingConfig, paper, tiny
 from waycode.training.data import Examples, SceneData, index_agents

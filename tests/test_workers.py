@@ -4,7 +4,7 @@ import os
 
 import pytest
 
-from waycode.scene.workers import BLAS_THREADS, run_tasks
+from waycode.dataset.workers import BLAS_THREADS, run_tasks
 
 
 def test_workers_do_not_fight_for_cores(monkeypatch: pytest.MonkeyPatch) -> None:

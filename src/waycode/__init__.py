@@ -9,24 +9,24 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from waycode import objectives as objectives
     from waycode import sources as sources
+    from waycode.dataset.dataset import Dataset as Dataset
+    from waycode.dataset.dataset import load_scene as load_scene
+    from waycode.dataset.dataset import save_scene as save_scene
     from waycode.planner import Plan as Plan
     from waycode.planner import Planner as Planner
     from waycode.scene import Scene as Scene
     from waycode.scene import WaycodeError as WaycodeError
-    from waycode.scene.dataset import Dataset as Dataset
-    from waycode.scene.dataset import load_scene as load_scene
-    from waycode.scene.dataset import save_scene as save_scene
 
 __version__ = "0.1.0"
 
 _HOME = {
-    "Dataset": "waycode.scene.dataset",
+    "Dataset": "waycode.dataset.dataset",
     "Plan": "waycode.planner",
     "Planner": "waycode.planner",
     "Scene": "waycode.scene",
     "WaycodeError": "waycode.scene",
-    "load_scene": "waycode.scene.dataset",
-    "save_scene": "waycode.scene.dataset",
+    "load_scene": "waycode.dataset.dataset",
+    "save_scene": "waycode.dataset.dataset",
 }
 _ROOMS = ("objectives", "sources")
 __all__ = [

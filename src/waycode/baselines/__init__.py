@@ -4,8 +4,8 @@ All are values without state: what they must remember within a scenario travels 
 """
 
 from waycode.baselines.constant_velocity import ConstantVelocity
-from waycode.baselines.idm import IdmPlanner
+from waycode.baselines.idm import IdmDriver
 from waycode.baselines.pdm_closed import PdmClosed, PdmConfig
 from waycode.baselines.replay import LogReplay
 
-__all__ = ["ConstantVelocity", "IdmPlanner", "LogReplay", "PdmClosed", "PdmConfig"]
+__all__ = ["ConstantVelocity", "IdmDriver", "LogReplay", "PdmClosed", "PdmConfig"]

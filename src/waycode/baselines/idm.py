@@ -4,13 +4,13 @@ from dataclasses import dataclass, field
 
 import numpy as np
 
-from waycode.baselines.forecast import forecast
 from waycode.baselines.proposals import Way, propose, trajectory_of
 from waycode.driving import IdmConfig, Observation, Trajectory
+from waycode.driving.forecast import forecast
 
 
 @dataclass(frozen=True, kw_only=True)
-class IdmPlanner:
+class IdmDriver:
     """Follows the route and the car ahead; changes lanes only where the route does."""
 
     config: IdmConfig = field(default_factory=lambda: IdmConfig(braking_mps2=3.0))

@@ -11,11 +11,11 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from jaxtyping import Float
 
-from waycode.baselines.forecast import Forecast, forecast
 from waycode.baselines.pdm_score import TTC_STEPS, Drives, score
 from waycode.baselines.proposals import Way, propose, trajectory_of
-from waycode.driving import EgoState, IdmConfig, LqrTracker, Observation, Reference, Tracker, Trajectory
+from waycode.driving import IdmConfig, LqrTracker, Observation, Reference, Tracker, Trajectory, VehicleState
 from waycode.driving.drivable import DrivableArea, drivable_area
+from waycode.driving.forecast import Forecast, forecast
 from waycode.driving.lane_strips import lane_strips
 
 
@@ -98,5 +98,5 @@ class PdmClosed:
         )
 
 
-def _over_time(states: list[EgoState], name: str) -> Float[np.ndarray, "K S"]:
+def _over_time(states: list[VehicleState], name: str) -> Float[np.ndarray, "K S"]:
     return np.stack([getattr(state, name) for state in states], axis=1)

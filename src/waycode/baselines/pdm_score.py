@@ -10,9 +10,9 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from waycode.baselines.forecast import Forecast
 from waycode.driving import Path, Vehicle
 from waycode.driving.drivable import OUTSIDE_TOLERANCE_M, DrivableArea
+from waycode.driving.forecast import Forecast
 from waycode.driving.vehicle import forward
 from waycode.scene import TrackType
 from waycode.scene.frames import wrap_angle

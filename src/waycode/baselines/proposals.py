@@ -5,8 +5,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from waycode.baselines.forecast import Forecast, OnPath, along_path
 from waycode.driving import IdmConfig, Observation, Path, Reference, Trajectory, Vehicle, idm_acceleration, route_path
+from waycode.driving.forecast import Forecast, OnPath, along_path
 from waycode.driving.signals import is_red, stop_points_on
 from waycode.driving.vehicle import forward
 from waycode.scene import TrackType

@@ -132,8 +132,8 @@ class Info:
 
     def run(self) -> int:
         from waycode.cli.tables import summary_tables
-        from waycode.scene.dataset import Dataset
-        from waycode.scene.summary import summarise
+        from waycode.dataset.dataset import Dataset
+        from waycode.dataset.summary import summarise
 
         workers = checked_workers(self.workers)
         with progress("reading", len(Dataset(self.folder))) as advance:
@@ -163,8 +163,8 @@ class Split:
     """Print the contents of both dataset.json."""
 
     def run(self) -> int:
-        from waycode.scene.dataset import Dataset
-        from waycode.scene.split import split_dataset
+        from waycode.dataset.dataset import Dataset
+        from waycode.dataset.split import split_dataset
 
         workers = checked_workers(self.workers)
         with progress("copying", len(Dataset(self.folder))) as advance:
@@ -191,8 +191,8 @@ class Check:
     """Print JSON instead of text."""
 
     def run(self) -> int:
-        from waycode.scene.checks import check_dataset
-        from waycode.scene.dataset import DatasetInfo
+        from waycode.dataset.checks import check_dataset
+        from waycode.dataset.dataset import DatasetInfo
 
         workers = checked_workers(self.workers)
         with progress("checking", DatasetInfo.read(self.folder).num_scenes) as advance:
@@ -228,8 +228,8 @@ class Show:
     """Print the path and the ids of what was drawn as JSON."""
 
     def run(self) -> int:
+        from waycode.dataset.dataset import load_scene
         from waycode.plotting import save_contact_sheet, save_scene_picture
-        from waycode.scene.dataset import load_scene
 
         if not self.index:
             raise UsageError("--index names no scene, expected at least one number")

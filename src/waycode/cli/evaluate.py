@@ -62,10 +62,10 @@ class Evaluate:
 
     def _reconstruction(self) -> int:
         from waycode.cli.learning_tables import reconstruction_tables
+        from waycode.dataset.dataset import Dataset
         from waycode.evaluation.judge import chosen_indices, evenly_chosen
         from waycode.evaluation.reconstruction_picture import save_reconstruction
         from waycode.evaluation.reconstruction_report import PICTURE_FILE, reconstruction_report
-        from waycode.scene.dataset import Dataset
         from waycode.training.checks import check_fit
         from waycode.training.folders import open_model
 
@@ -88,12 +88,12 @@ class Evaluate:
 
     def _guidance(self) -> int:
         from waycode.cli.guidance_tables import guidance_tables
+        from waycode.dataset.dataset import Dataset
         from waycode.evaluation.guidance import TASKS
         from waycode.evaluation.guidance_picture import save_examples, save_guidance
         from waycode.evaluation.guidance_report import guidance_report
         from waycode.evaluation.guidance_run import answer_dataset
         from waycode.evaluation.judge import chosen_indices
-        from waycode.scene.dataset import Dataset
         from waycode.training.checks import check_fit
         from waycode.training.folders import open_model
 
@@ -123,6 +123,7 @@ class Evaluate:
 
     def _closed_loop(self) -> int:
         from waycode.cli.closed_loop_tables import closed_loop_tables
+        from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import (
             ABLATION_REFERENCE,
             REFERENCE,
@@ -133,7 +134,6 @@ class Evaluate:
             drive_all,
         )
         from waycode.evaluation.closed_loop_picture import save_closed_loop
-        from waycode.scene.dataset import Dataset
         from waycode.simulation.scenarios import choose_scenarios
         from waycode.training.checks import check_fit
         from waycode.training.folders import open_model

@@ -7,12 +7,12 @@ import torch
 from jaxtyping import Float32
 
 from waycode.cli.data import UsageError
+from waycode.dataset.dataset import Dataset, load_scene
 from waycode.demo import bundled_dataset
 from waycode.planner import Plan, Planner, View
 from waycode.planner.stages import stages_of
 from waycode.plotting.plan_picture import Outcome, save_outcomes_picture, save_plan_picture
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset, load_scene
 from waycode.training.folders import open_model
 
 SAMPLE = "sample"  # the scenes that come with the package

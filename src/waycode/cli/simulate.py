@@ -51,14 +51,14 @@ class Simulate:
     def run(self) -> int:
         self._check()
         from waycode.cli.closed_loop_tables import closed_loop_tables
+        from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import drive_all
-        from waycode.scene.dataset import Dataset
         from waycode.simulation.campaign import Campaign
-        from waycode.simulation.registry import PlannerSpec, build_traffic
+        from waycode.simulation.registry import DriverSpec, build_traffic
         from waycode.simulation.scenarios import choose_scenarios
         from waycode.training.folders import open_model
 
-        planner = PlannerSpec(name=self.planner, model=self.model)
+        planner = DriverSpec(name=self.planner, model=self.model)
         if planner.has_model:
             open_model(self.model)  # refuses a wrong name once, and not in every scenario
         build_traffic(self.traffic)
@@ -95,10 +95,10 @@ class Simulate:
 
     def _draw(self, campaign: "Campaign", results: "list[ScenarioResult]", folder: Path) -> list[str]:
         """Drives the worst scenarios once more (runs repeat) and draws where they lost most; names of the files."""
+        from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import worst
         from waycode.plotting.animation import save_animation
         from waycode.plotting.scene_picture import save_scene_picture
-        from waycode.scene.dataset import Dataset
         from waycode.simulation.campaign import at_its_worst
 
         dataset, files = Dataset(campaign.folder), []

@@ -7,8 +7,8 @@ from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
 
+from waycode.dataset.summary import DatasetSummary
 from waycode.demo import DemoReport
-from waycode.scene.summary import DatasetSummary
 
 
 def summary_tables(summary: DatasetSummary) -> RenderableType:

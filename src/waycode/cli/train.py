@@ -74,8 +74,8 @@ class Train:
         import torch
 
         from waycode.cli.learning_tables import validation_table  # now: the code may be edited while the run goes on
+        from waycode.dataset.dataset import Dataset
         from waycode.evaluation.judge import ReconstructionJudge
-        from waycode.scene.dataset import Dataset
         from waycode.training.errors import RunStopped
         from waycode.training.run import last_step, train
 

@@ -6,9 +6,9 @@ from pathlib import Path
 
 import numpy as np
 
+from waycode.dataset.dataset import Dataset, DatasetError
 from waycode.plotting import save_contact_sheet
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset, DatasetError
 from waycode.scene.kinematics import moving
 
 NEAR_M = 50.0

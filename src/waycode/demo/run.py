@@ -3,6 +3,7 @@
 from collections.abc import Callable
 from pathlib import Path
 
+from waycode.dataset.dataset import Dataset
 from waycode.demo.casting import actors
 from waycode.demo.gallery import one_per_family, save_gallery
 from waycode.demo.page import page_of
@@ -10,7 +11,6 @@ from waycode.demo.report import DemoReport, StoryReport
 from waycode.demo.stories import STORIES, SWAP
 from waycode.demo.telling import tell, tell_swap
 from waycode.planner import Planner
-from waycode.scene.dataset import Dataset
 
 PAGE, GALLERY = "index.html", "gallery.png"
 NUM_PICTURES = len(STORIES) + 2  # the token swap and the gallery

@@ -4,26 +4,26 @@ Axes: K cars at once (a simulation has one, a planner tries many), T steps of a 
 """
 
 from waycode.driving.idm import IdmConfig, idm_acceleration
-from waycode.driving.observation import Observation, Planner
+from waycode.driving.observation import Driver, Observation
 from waycode.driving.path import Path
 from waycode.driving.route import expert_route, route_path
 from waycode.driving.tracking import LqrTracker, PerfectTracker, Tracker
 from waycode.driving.trajectory import Reference, Trajectory, braking
-from waycode.driving.vehicle import Command, EgoState, Vehicle, advance
+from waycode.driving.vehicle import Command, Vehicle, VehicleState, advance
 
 __all__ = [
     "Command",
-    "EgoState",
+    "Driver",
     "IdmConfig",
     "LqrTracker",
     "Observation",
     "Path",
     "PerfectTracker",
-    "Planner",
     "Reference",
     "Tracker",
     "Trajectory",
     "Vehicle",
+    "VehicleState",
     "advance",
     "braking",
     "expert_route",

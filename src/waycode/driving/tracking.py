@@ -15,7 +15,7 @@ from jaxtyping import Float
 from scipy.linalg import solveh_banded
 
 from waycode.driving.trajectory import HARD_BRAKING_MPS2, STOP_HORIZON_S, Reference, Trajectory, braking, straight_on
-from waycode.driving.vehicle import Command, EgoState, Vehicle, advance
+from waycode.driving.vehicle import Command, Vehicle, VehicleState, advance
 from waycode.scene.frames import wrap_angle
 
 SETTLING_S = 0.3  # in which the last of the speed dies away
@@ -27,12 +27,12 @@ class Tracker(Protocol):
     """Follows references; no state of its own."""
 
     def follow(
-        self, state: EgoState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
-    ) -> Iterator[EgoState]:
+        self, state: VehicleState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
+    ) -> Iterator[VehicleState]:
         """The states after 1, 2, ..., `num_steps` steps."""
 
     def emergency_stop(
-        self, state: EgoState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
+        self, state: VehicleState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
     ) -> Trajectory:
         """What a single car should be told, so that it brakes hard to a stand."""
 
@@ -42,14 +42,14 @@ class PerfectTracker:
     """The car is where the trajectory says, whatever that takes."""
 
     def follow(
-        self, state: EgoState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
-    ) -> Iterator[EgoState]:
+        self, state: VehicleState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
+    ) -> Iterator[VehicleState]:
         last = reference.heading_rad.shape[1] - 1
         for step in range(1, num_steps + 1):
             sample = min(step, last)
             heading, speed = reference.heading_rad[:, sample], reference.speed_mps[:, sample]
             yaw_rate = np.asarray(wrap_angle(heading - state.heading_rad) / dt_s)
-            state = EgoState(
+            state = VehicleState(
                 rear_axle_m=reference.rear_axle_m[:, sample],
                 heading_rad=heading,
                 speed_mps=speed,
@@ -60,7 +60,7 @@ class PerfectTracker:
             yield state
 
     def emergency_stop(
-        self, state: EgoState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
+        self, state: VehicleState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
     ) -> Trajectory:
         return braking(state, vehicle=vehicle, dt_s=dt_s, braking_mps2=braking_mps2)
 
@@ -81,8 +81,8 @@ class LqrTracker:
     stopping_gain_1ps: float = 0.5
 
     def follow(
-        self, state: EgoState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
-    ) -> Iterator[EgoState]:
+        self, state: VehicleState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
+    ) -> Iterator[VehicleState]:
         speed = self.fitted_speed(reference, dt_s=dt_s)
         last = speed.shape[1] - 1  # beyond the end of the reference the last values hold
         ahead = np.minimum(np.arange(num_steps)[:, None] + np.arange(self.horizon_steps), last)  # [S, H]
@@ -96,7 +96,7 @@ class LqrTracker:
             yield state
 
     def emergency_stop(
-        self, state: EgoState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
+        self, state: VehicleState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
     ) -> Trajectory:
         """Of a reference that comes to a stand this tracker makes a crawl: it asks for a share of the difference.
 
@@ -145,7 +145,7 @@ class LqrTracker:
 
     def _command(
         self,
-        state: EgoState,
+        state: VehicleState,
         wanted_mps: Float[np.ndarray, " K"],
         errors: tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]],
         bends: Float[np.ndarray, "K 5"],
@@ -161,7 +161,7 @@ class LqrTracker:
 
     def _steering_rate(
         self,
-        state: EgoState,
+        state: VehicleState,
         acceleration_mps2: Float[np.ndarray, " K"],
         errors: tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]],
         bends: Float[np.ndarray, "K 5"],
@@ -184,7 +184,7 @@ class LqrTracker:
 
 
 def _errors(
-    state: EgoState, rear_axle_m: Float[np.ndarray, "K 2"], heading_rad: Float[np.ndarray, " K"]
+    state: VehicleState, rear_axle_m: Float[np.ndarray, "K 2"], heading_rad: Float[np.ndarray, " K"]
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
     """How far left of the reference cars are, and turned."""
     away = state.rear_axle_m - rear_axle_m

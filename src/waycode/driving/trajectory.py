@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
-from waycode.driving.vehicle import EgoState, Vehicle, forward
+from waycode.driving.vehicle import Vehicle, VehicleState, forward
 
 STOP_HORIZON_S = 4.0
 HARD_BRAKING_MPS2 = 4.05  # nuPlan's bound of comfort
@@ -68,7 +68,7 @@ class Reference:
 
 
 def braking(
-    state: EgoState,
+    state: VehicleState,
     *,
     vehicle: Vehicle,
     dt_s: float,
@@ -83,14 +83,16 @@ def braking(
     return _along_heading(state, travelled, np.maximum(0.0, speed - braking_mps2 * time_s), vehicle=vehicle)
 
 
-def straight_on(state: EgoState, speed_mps: Float[np.ndarray, " T"], *, vehicle: Vehicle, dt_s: float) -> Trajectory:
+def straight_on(
+    state: VehicleState, speed_mps: Float[np.ndarray, " T"], *, vehicle: Vehicle, dt_s: float
+) -> Trajectory:
     """Straight on from where a single car is, at these speeds; below zero it goes back."""
     travelled = dt_s * np.concatenate([[0.0], speed_mps[:-1].cumsum()])
     return _along_heading(state, travelled, speed_mps, vehicle=vehicle)
 
 
 def _along_heading(
-    state: EgoState, travelled_m: Float[np.ndarray, " T"], speed_mps: Float[np.ndarray, " T"], *, vehicle: Vehicle
+    state: VehicleState, travelled_m: Float[np.ndarray, " T"], speed_mps: Float[np.ndarray, " T"], *, vehicle: Vehicle
 ) -> Trajectory:
     heading = np.full(len(travelled_m), state.heading_rad[0])
     position = state.centre_m(vehicle) + travelled_m[:, None] * forward(heading)

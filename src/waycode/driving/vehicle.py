@@ -49,7 +49,7 @@ class Vehicle:
 
 
 @dataclass(frozen=True, kw_only=True)
-class EgoState:
+class VehicleState:
     """K cars at one time; a rear axle rolls along its heading, so that one speed says all of its velocity."""
 
     rear_axle_m: Float[np.ndarray, "K 2"]
@@ -69,9 +69,9 @@ class EgoState:
         sideways = self.yaw_rate_radps * vehicle.rear_axle_to_centre_m
         return self.speed_mps[:, None] * ahead + sideways[:, None] * left
 
-    def repeated(self, count: int) -> "EgoState":
+    def repeated(self, count: int) -> "VehicleState":
         """The same single car `count` times."""
-        return EgoState(
+        return VehicleState(
             rear_axle_m=np.repeat(self.rear_axle_m, count, axis=0),
             heading_rad=np.repeat(self.heading_rad, count),
             speed_mps=np.repeat(self.speed_mps, count),
@@ -97,7 +97,7 @@ def forward(heading_rad: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*sha
     return unit
 
 
-def advance(state: EgoState, command: Command, *, vehicle: Vehicle, dt_s: float) -> EgoState:
+def advance(state: VehicleState, command: Command, *, vehicle: Vehicle, dt_s: float) -> VehicleState:
     """One step of the bicycle: the command arrives late (first-order lags), pose and speed by Euler's method."""
     acceleration = state.acceleration_mps2 + vehicle.arriving(dt_s) * (
         command.acceleration_mps2 - state.acceleration_mps2
@@ -107,7 +107,7 @@ def advance(state: EgoState, command: Command, *, vehicle: Vehicle, dt_s: float)
     # The pose moves with the speed and steering of before the command, as in nuPlan.
     yaw_rate = state.speed_mps * np.tan(state.steering_rad) / vehicle.wheelbase_m
     speed = state.speed_mps + dt_s * acceleration
-    return EgoState(
+    return VehicleState(
         rear_axle_m=state.rear_axle_m + dt_s * state.speed_mps[:, None] * forward(state.heading_rad),
         heading_rad=wrap_angle(state.heading_rad + dt_s * yaw_rate),
         speed_mps=speed,

@@ -10,14 +10,14 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from waycode.dataset.files import replace_file
 from waycode.evaluation.closed_loop_parts import Parts, as_table, settings_of
 from waycode.evaluation.guidance_report import Estimate
 from waycode.evaluation.metrics import bootstrap_interval
 from waycode.evaluation.reconstruction import EvaluationError
-from waycode.scene.files import replace_file
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
-from waycode.simulation.planners import JudgeConfig, LatentConfig
-from waycode.simulation.registry import PlannerSpec, TrafficName
+from waycode.simulation.drivers import JudgeConfig, LatentConfig
+from waycode.simulation.registry import DriverSpec, TrafficName
 
 COMPARED: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
 REFERENCE = "pdm-closed"  # what the others are compared with, scenario by scenario
@@ -171,7 +171,7 @@ def comparison(
     """All planners in non-reactive and in reactive traffic."""
     return {
         f"{planner} {TRAFFIC_LABELS[traffic]}": Campaign(
-            folder=folder, indices=indices, planner=PlannerSpec(name=planner, model=model), traffic=traffic
+            folder=folder, indices=indices, planner=DriverSpec(name=planner, model=model), traffic=traffic
         )
         for traffic in traffics
         for planner in COMPARED
@@ -181,7 +181,7 @@ def comparison(
 def ablation(folder: Path, indices: tuple[int, ...], *, model: str) -> dict[str, Campaign]:
     """Latent search with other settings, in non-reactive traffic."""
     return {
-        name: Campaign(folder=folder, indices=indices, planner=PlannerSpec(model=model, latent=config))
+        name: Campaign(folder=folder, indices=indices, planner=DriverSpec(model=model, latent=config))
         for name, config in ABLATIONS.items()
     }
 

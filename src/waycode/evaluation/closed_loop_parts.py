@@ -16,9 +16,9 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from waycode.dataset.dataset import DatasetInfo
+from waycode.dataset.files import only_writer, replace_file
 from waycode.evaluation.reconstruction import EvaluationError
-from waycode.scene.dataset import DatasetInfo
-from waycode.scene.files import only_writer, replace_file
 from waycode.simulation.campaign import Campaign, ScenarioResult
 from waycode.simulation.metrics import METRICS
 from waycode.training.folders import open_model

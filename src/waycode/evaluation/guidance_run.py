@@ -6,11 +6,11 @@ from pathlib import Path
 
 import torch
 
+from waycode.dataset.dataset import Dataset
+from waycode.dataset.summary import in_parallel
 from waycode.evaluation.guidance import TASKS, AnsweredCase, answer_cases
 from waycode.evaluation.judge import chosen_indices
 from waycode.planner import Planner
-from waycode.scene.dataset import Dataset
-from waycode.scene.summary import in_parallel
 from waycode.training.folders import open_model
 
 SCENES_PER_PART = 25

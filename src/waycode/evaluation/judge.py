@@ -5,13 +5,13 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from waycode.dataset.dataset import Dataset
 from waycode.evaluation.calibration import sigma_max_m
 from waycode.evaluation.metrics import mean_over_types
 from waycode.evaluation.reconstruction import Column, EvaluationError, reconstruction_errors
 from waycode.model import Model
 from waycode.planner.agents import recorded_agents
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset
 
 JUDGED_COLUMNS = (
     Column(by_search=False, num_levels=2),

@@ -13,11 +13,11 @@ from typing import Any
 from safetensors import SafetensorError
 from safetensors.torch import load_file, save_file
 
+from waycode.dataset.files import replace_file
 from waycode.features import FeatureConfig
 from waycode.model.autoencoder import Model
 from waycode.model.config import Bottleneck, ModelConfig
 from waycode.scene import WaycodeError
-from waycode.scene.files import replace_file
 
 CONFIG_VERSION = 3  # 3: the decoded way is put right by the map; 2: it starts with the current velocity
 WEIGHTS_FILE, CONFIG_FILE, THRESHOLDS_FILE, CARD_FILE = (

@@ -15,12 +15,12 @@ import pyarrow.parquet as pq
 import torch
 from jaxtyping import Float, Float32, Int
 
+from waycode.dataset.files import replace_file
 from waycode.features import collate, extract
 from waycode.planner.agents import recorded_agents
 from waycode.planner.errors import PlannerError
 from waycode.planner.planner import Planner
 from waycode.scene import Scene
-from waycode.scene.files import replace_file
 from waycode.scene.manoeuvre import classify
 
 SCENES_PER_BATCH = 16

@@ -13,14 +13,14 @@ from waycode.plotting.scene_picture import draw_scene, new_axes, save_contact_sh
 from waycode.plotting.signal_layers import draw_signals
 from waycode.plotting.style import Style
 from waycode.plotting.track_layers import draw_tracks, draw_trajectory
-from waycode.plotting.view import PlottingError, View, view_of
+from waycode.plotting.viewport import PlottingError, Viewport, view_of
 
 __all__ = [
     "Outcome",
     "PlottingError",
     "Stage",
     "Style",
-    "View",
+    "Viewport",
     "draw_map",
     "draw_route",
     "draw_scene",

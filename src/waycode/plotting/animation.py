@@ -7,7 +7,7 @@ from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 
 from waycode.plotting.scene_picture import draw_scene, new_axes
 from waycode.plotting.style import Style
-from waycode.plotting.view import PlottingError
+from waycode.plotting.viewport import PlottingError
 from waycode.scene import Scene
 
 VIDEO_TYPES = (".gif", ".mp4")

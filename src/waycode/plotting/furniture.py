@@ -8,7 +8,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from waycode.plotting.style import Layer, Style
-from waycode.plotting.view import shown_bounds_m
+from waycode.plotting.viewport import shown_bounds_m
 from waycode.scene import Scene, SignalState, TrackType
 
 Entry = tuple[str, Any]  # label and handle of the legend

@@ -11,7 +11,7 @@ from matplotlib.transforms import Affine2D
 
 from waycode.plotting.shapes import Points, beside, dashes, fill, near, polygons_of, stroke
 from waycode.plotting.style import Layer, Style
-from waycode.plotting.view import shown_bounds_m, width_pt
+from waycode.plotting.viewport import shown_bounds_m, width_pt
 from waycode.scene import EdgeType, Lanes, LaneType, LineType, MapFeatures, Scene
 from waycode.scene.geometry import directions, project
 

@@ -10,7 +10,7 @@ from matplotlib.colors import to_rgb
 
 from waycode.plotting.shapes import fill, rounded_boxes
 from waycode.plotting.style import Layer, Style
-from waycode.plotting.view import PlottingError, width_pt
+from waycode.plotting.viewport import PlottingError, width_pt
 from waycode.scene import Scene
 from waycode.scene.geometry import box_corners
 

@@ -26,7 +26,7 @@ from waycode.plotting.scene_picture import checked_path
 from waycode.plotting.speed_chart import draw_speed_chart
 from waycode.plotting.style import Layer, Style
 from waycode.plotting.turned import Turn
-from waycode.plotting.view import PlottingError
+from waycode.plotting.viewport import PlottingError
 from waycode.scene import Scene
 
 MOST_ZOOM_OUT = 1.4  # for the sake of candidates that lead far away

@@ -13,7 +13,7 @@ from waycode.plotting.map_layers import draw_map, draw_route
 from waycode.plotting.signal_layers import draw_signals
 from waycode.plotting.style import Style
 from waycode.plotting.track_layers import draw_tracks
-from waycode.plotting.view import PlottingError, view_of
+from waycode.plotting.viewport import PlottingError, view_of
 from waycode.scene import Scene
 
 PICTURE_TYPES = (".png", ".pdf", ".svg", ".jpg")

@@ -8,7 +8,7 @@ from matplotlib.axes import Axes
 from waycode.plotting.map_layers import lane_width_m
 from waycode.plotting.shapes import Points, stroke
 from waycode.plotting.style import Layer, Style
-from waycode.plotting.view import points_per_metre, width_pt
+from waycode.plotting.viewport import points_per_metre, width_pt
 from waycode.scene import Scene, SignalState
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import directions, interpolate, project

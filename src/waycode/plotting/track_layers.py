@@ -12,7 +12,7 @@ from matplotlib.colors import to_rgb
 
 from waycode.plotting.shapes import Points, fill, rounded_boxes
 from waycode.plotting.style import Layer, Style
-from waycode.plotting.view import shown_bounds_m, width_pt
+from waycode.plotting.viewport import shown_bounds_m, width_pt
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import rotate
 

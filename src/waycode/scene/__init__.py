@@ -1,6 +1,6 @@
 """What a scene is, its geometry, and its form on disk.
 
-`waycode.scene.dataset` and `waycode.scene.storage` (they need pyarrow) are imported by name; the rest is here.
+`waycode.dataset.dataset` and `waycode.dataset.storage` (they need pyarrow) are imported by name; the rest is here.
 """
 
 from waycode.scene.errors import WaycodeError

@@ -9,11 +9,11 @@ import numpy as np
 import torch
 from jaxtyping import Float
 
+from waycode.dataset.dataset import Dataset
+from waycode.dataset.workers import run_tasks
 from waycode.scene import Scene
-from waycode.scene.dataset import Dataset
-from waycode.scene.workers import run_tasks
 from waycode.simulation.metrics import METRICS, ScenarioScore, score_run
-from waycode.simulation.registry import PlannerSpec, TrafficName, build_traffic
+from waycode.simulation.registry import DriverSpec, TrafficName, build_traffic
 from waycode.simulation.rollout import Rollout, SimulationConfig, simulate
 
 
@@ -37,7 +37,7 @@ class Campaign:
 
     folder: Path
     indices: tuple[int, ...]
-    planner: PlannerSpec
+    planner: DriverSpec
     traffic: TrafficName = "replay"
     horizon_s: float = 15.0
 

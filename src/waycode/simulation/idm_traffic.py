@@ -11,7 +11,7 @@ from dataclasses import dataclass, field, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from waycode.driving import EgoState, IdmConfig, Path, Vehicle, idm_acceleration
+from waycode.driving import IdmConfig, Path, Vehicle, VehicleState, idm_acceleration
 from waycode.driving.path import Strand, path_along
 from waycode.driving.route import prolonged, strand_of
 from waycode.driving.signals import RED_STATES, stop_points_on
@@ -30,7 +30,7 @@ CROSSING_COS = np.cos(np.radians(30.0))
 
 
 @dataclass(frozen=True, kw_only=True)
-class Driver:
+class ReactiveVehicle:
     """What stays the same of a vehicle that reacts."""
 
     row: int  # among the others
@@ -47,7 +47,7 @@ class IdmState:
 
     scene: Scene
     step: int
-    drivers: tuple[Driver, ...]
+    drivers: tuple[ReactiveVehicle, ...]
     snapshot: Snapshot
     along_m: Float[np.ndarray, " I"]
     speed_mps: Float[np.ndarray, " I"]
@@ -74,7 +74,7 @@ class IdmTraffic:
         )
         return _with_arrivals(state)
 
-    def step(self, state: IdmState, ego: EgoState, *, vehicle: Vehicle) -> tuple[IdmState, Snapshot]:
+    def step(self, state: IdmState, ego: VehicleState, *, vehicle: Vehicle) -> tuple[IdmState, Snapshot]:
         dt_s = state.scene.dt_s
         acceleration = self._accelerations(state, ego, vehicle)
         speed = np.maximum(0.0, state.speed_mps + dt_s * acceleration)
@@ -92,7 +92,7 @@ class IdmTraffic:
         moved = replace(moved, snapshot=_driven(moved))
         return moved, moved.snapshot
 
-    def _accelerations(self, state: IdmState, ego: EgoState, vehicle: Vehicle) -> Float[np.ndarray, " I"]:
+    def _accelerations(self, state: IdmState, ego: VehicleState, vehicle: Vehicle) -> Float[np.ndarray, " I"]:
         """What each driver does about the nearest thing on its path."""
         count = len(state.drivers)
         gap, leader, wanted = np.full(count, np.inf), np.zeros(count), np.ones(count)
@@ -122,7 +122,7 @@ class _Things:
     rows: Int[np.ndarray, " B"]  # among the others; the ego has the row after the last
 
     @staticmethod
-    def of(snapshot: Snapshot, ego: EgoState, vehicle: Vehicle) -> "_Things":
+    def of(snapshot: Snapshot, ego: VehicleState, vehicle: Vehicle) -> "_Things":
         there = snapshot.valid
         size = np.stack([snapshot.length_m[there], snapshot.width_m[there]], axis=-1)
         position = np.concatenate([snapshot.position_m[there], ego.centre_m(vehicle)]).astype(np.float64)
@@ -137,7 +137,9 @@ class _Things:
             rows=np.tile(np.append(np.flatnonzero(there), len(there)), times),
         )
 
-    def nearest(self, driver: Driver, front_m: float, *, width_m: float, speed_mps: float) -> tuple[float, float]:
+    def nearest(
+        self, driver: ReactiveVehicle, front_m: float, *, width_m: float, speed_mps: float
+    ) -> tuple[float, float]:
         """The gap to the nearest box on the path before this bumper, and that box's speed along the path."""
         along, offset = driver.path.project(self.position_m)
         heading = driver.path.heading_rad[driver.path.index_at(along)]
@@ -157,7 +159,7 @@ class _Things:
         return float(gap[nearest]), float(max(0.0, self.velocity_mps[nearest] @ ahead))
 
 
-def _drivers(scene: Scene, config: IdmConfig) -> tuple[Driver, ...]:
+def _drivers(scene: Scene, config: IdmConfig) -> tuple[ReactiveVehicle, ...]:
     """Every vehicle that moves at some time of the log and is seen after the current step."""
     tracks = scene.tracks
     others = np.flatnonzero(np.arange(len(tracks)) != tracks.ego_index)
@@ -175,7 +177,9 @@ def _drivers(scene: Scene, config: IdmConfig) -> tuple[Driver, ...]:
         path = _path(scene, position[later], first_heading_rad=last_heading, index=index)
         stop, stops = stop_points_on(path, scene.signals, scene.map.lanes)
         speed = path.speed_profile(fallback_mps=config.fallback_speed_mps)
-        driver = Driver(row=row, first_step=int(later[0]), path=path, speed_mps=speed, stop_m=stop, stops=stops)
+        driver = ReactiveVehicle(
+            row=row, first_step=int(later[0]), path=path, speed_mps=speed, stop_m=stop, stops=stops
+        )
         drivers.append(driver)
     return tuple(drivers)
 

@@ -4,7 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 
-from waycode.driving import EgoState, Vehicle
+from waycode.driving import Vehicle, VehicleState
 from waycode.driving.tracking import steering_of
 from waycode.driving.vehicle import forward
 from waycode.scene import Route, Scene, Signals, Tracks
@@ -34,7 +34,7 @@ class Recorder:
         self._row_of = {name: row for row, name in enumerate(tracks.ids)}
         self._known: tuple[tuple[str, ...], np.ndarray] = ((), np.zeros(0, np.int64))
 
-    def add(self, snapshot: Snapshot, ego: EgoState, *, vehicle: Vehicle) -> None:
+    def add(self, snapshot: Snapshot, ego: VehicleState, *, vehicle: Vehicle) -> None:
         """The next step."""
         rows = self._rows(snapshot)
         self.now += 1
@@ -104,7 +104,7 @@ class Recorder:
             self._samples[name][rows, self.now] = value
 
 
-def initial_ego(scene: Scene, *, vehicle: Vehicle) -> EgoState:
+def initial_ego(scene: Scene, *, vehicle: Vehicle) -> VehicleState:
     """The ego at the scene's current step, as it was recorded."""
     tracks, now = scene.tracks, scene.current_step
     ego = tracks.ego_index
@@ -114,7 +114,7 @@ def initial_ego(scene: Scene, *, vehicle: Vehicle) -> EgoState:
     before = max(0, now - 1) if tracks.valid[ego, max(0, now - 1)] else now
     span_s = scene.dt_s * max(1, now - before)
     yaw_rate = np.asarray(wrap_angle(heading[now : now + 1] - heading[before])) / span_s
-    return EgoState(
+    return VehicleState(
         rear_axle_m=tracks.position_m[ego, now].astype(np.float64)[None]
         - vehicle.rear_axle_to_centre_m * forward(heading[now : now + 1]),
         heading_rad=heading[now : now + 1],

@@ -3,12 +3,12 @@
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from waycode.baselines import ConstantVelocity, IdmPlanner, LogReplay, PdmClosed
-from waycode.driving import Planner
+from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed
+from waycode.driving import Driver
 from waycode.scene import Scene
+from waycode.simulation.drivers import ImitationDriver, LatentConfig, LatentDriver
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.idm_traffic import IdmTraffic
-from waycode.simulation.planners import ImitationPlanner, LatentConfig, LatentPlanner
 from waycode.simulation.traffic import ReplayTraffic, Traffic
 
 PLANNERS = ("latent", "pdm-closed", "idm", "constant-velocity", "replay", "imitation")
@@ -16,7 +16,7 @@ TrafficName = Literal["replay", "idm", "sumo"]
 
 
 @dataclass(frozen=True, kw_only=True)
-class PlannerSpec:
+class DriverSpec:
     """A planner as plain values, which can be sent to another process."""
 
     name: str = "latent"  # one of PLANNERS
@@ -31,17 +31,17 @@ class PlannerSpec:
     def has_model(self) -> bool:
         return self.name in ("latent", "imitation")
 
-    def build(self, scene: Scene) -> Planner:
+    def build(self, scene: Scene) -> Driver:
         """The planner for one scene; only log replay depends on it."""
         if self.name == "latent":
-            return LatentPlanner(model=self.model, config=self.latent)
+            return LatentDriver(model=self.model, config=self.latent)
         if self.name == "imitation":
-            return ImitationPlanner(model=self.model)
+            return ImitationDriver(model=self.model)
         if self.name == "replay":
             return LogReplay(scene)
-        simple: dict[str, Planner] = {
+        simple: dict[str, Driver] = {
             "pdm-closed": PdmClosed(),
-            "idm": IdmPlanner(),
+            "idm": IdmDriver(),
             "constant-velocity": ConstantVelocity(),
         }
         return simple[self.name]

@@ -8,14 +8,14 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from waycode.driving import (
-    EgoState,
+    Driver,
     LqrTracker,
     Observation,
-    Planner,
     Reference,
     Tracker,
     Trajectory,
     Vehicle,
+    VehicleState,
     expert_route,
 )
 from waycode.driving.trajectory import fault_of
@@ -49,7 +49,9 @@ class Rollout:
     plans: tuple[Trajectory, ...] = ()  # if they are kept
 
 
-def step(state: EgoState, trajectory: Trajectory, *, tracker: Tracker, vehicle: Vehicle, dt_s: float) -> EgoState:
+def step(
+    state: VehicleState, trajectory: Trajectory, *, tracker: Tracker, vehicle: Vehicle, dt_s: float
+) -> VehicleState:
     """The ego one step later, for a plan that it follows from now on."""
     reference = Reference.of([trajectory], vehicle=vehicle)
     return next(iter(tracker.follow(state, reference, num_steps=1, vehicle=vehicle, dt_s=dt_s)))
@@ -57,7 +59,7 @@ def step(state: EgoState, trajectory: Trajectory, *, tracker: Tracker, vehicle: 
 
 def simulate(
     scene: Scene,
-    planner: Planner,
+    planner: Driver,
     *,
     traffic: Traffic[State],
     config: SimulationConfig | None = None,
@@ -94,7 +96,7 @@ def simulate(
     return Rollout(history=history, scene=recorder.scene(), planning_s=np.array(planning_s), plans=tuple(plans))
 
 
-def _planned(planner: Planner, observation: Observation, *, at_s: float) -> tuple[Trajectory | None, str | None]:
+def _planned(planner: Driver, observation: Observation, *, at_s: float) -> tuple[Trajectory | None, str | None]:
     """The plan, or else why there is none."""
     try:
         plan = planner.plan(observation)
@@ -137,7 +139,13 @@ def _vehicle(scene: Scene) -> Vehicle:
 
 
 def _history(
-    scene: Scene, driven: Scene, states: list[EgoState], *, route: Route | None, vehicle: Vehicle, failure: str | None
+    scene: Scene,
+    driven: Scene,
+    states: list[VehicleState],
+    *,
+    route: Route | None,
+    vehicle: Vehicle,
+    failure: str | None,
 ) -> History:
     first, last = scene.current_step, scene.current_step + len(states) - 1
     return History(
@@ -151,7 +159,7 @@ def _history(
     )
 
 
-def _ego_states(states: list[EgoState], *, vehicle: Vehicle, dt_s: float) -> EgoStates:
+def _ego_states(states: list[VehicleState], *, vehicle: Vehicle, dt_s: float) -> EgoStates:
     speed = np.concatenate([state.speed_mps for state in states])
     yaw_rate = np.concatenate([state.yaw_rate_radps for state in states])
     acceleration = np.concatenate([state.acceleration_mps2 for state in states])

@@ -10,8 +10,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from waycode.dataset.dataset import Dataset
 from waycode.scene import Scene, TrackType
-from waycode.scene.dataset import Dataset
 from waycode.scene.geometry import project
 
 LONGEST_CAR_M = 6.5

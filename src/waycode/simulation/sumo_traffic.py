@@ -9,7 +9,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Float, Int8
 
-from waycode.driving import EgoState, Vehicle
+from waycode.driving import Vehicle, VehicleState
 from waycode.driving.vehicle import forward
 from waycode.scene import Scene
 from waycode.scene.frames import wrap_angle
@@ -62,7 +62,7 @@ class SumoTraffic:
             reach_m=float(np.linalg.norm(points - centre, axis=-1).max(initial=0.0)),
         )
 
-    def step(self, state: SumoState, ego: EgoState, *, vehicle: Vehicle) -> tuple[SumoState, Snapshot]:
+    def step(self, state: SumoState, ego: VehicleState, *, vehicle: Vehicle) -> tuple[SumoState, Snapshot]:
         front = ego.rear_axle_m[0] + vehicle.front_m * forward(ego.heading_rad)[0] + state.scene.origin_m
         move = Placement(
             front_m=(float(front[0]), float(front[1])),

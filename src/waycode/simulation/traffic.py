@@ -9,7 +9,7 @@ from typing import Protocol, TypeVar, runtime_checkable
 import numpy as np
 from jaxtyping import Bool, Float, Int8
 
-from waycode.driving import EgoState, Vehicle
+from waycode.driving import Vehicle, VehicleState
 from waycode.scene import Scene
 
 State = TypeVar("State")
@@ -38,7 +38,7 @@ class Traffic(Protocol[State]):
     def reset(self, scene: Scene) -> State:
         """The world at the scene's current step."""
 
-    def step(self, state: State, ego: EgoState, *, vehicle: Vehicle) -> tuple[State, Snapshot]:
+    def step(self, state: State, ego: VehicleState, *, vehicle: Vehicle) -> tuple[State, Snapshot]:
         """The world one step later, for an ego that has already moved to where it is then."""
 
 
@@ -58,7 +58,7 @@ class ReplayTraffic:
     def reset(self, scene: Scene) -> ReplayState:
         return ReplayState(scene=scene, step=scene.current_step, ids=_other_ids(scene))
 
-    def step(self, state: ReplayState, ego: EgoState, *, vehicle: Vehicle) -> tuple[ReplayState, Snapshot]:
+    def step(self, state: ReplayState, ego: VehicleState, *, vehicle: Vehicle) -> tuple[ReplayState, Snapshot]:
         after = ReplayState(scene=state.scene, step=state.step + 1, ids=state.ids)
         return after, recorded_snapshot(after.scene, after.step, ids=after.ids)
 

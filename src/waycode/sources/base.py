@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
 
+from waycode.dataset.dataset import DatasetInfo, ShardContents, write_dataset
+from waycode.dataset.storage import same_scene, scene_from_row, scenes_to_table
 from waycode.scene import InvalidScene, Scene, WaycodeError
-from waycode.scene.dataset import DatasetInfo, ShardContents, write_dataset
-from waycode.scene.storage import same_scene, scene_from_row, scenes_to_table
 
 SCENES_PER_SHARD = 32  # a shard is opened to read any one of its scenes: 2 ms for 32
 

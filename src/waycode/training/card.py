@@ -5,8 +5,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
+from waycode.dataset.dataset import DatasetInfo
 from waycode.model.saved import CARD_FILE
-from waycode.scene.dataset import DatasetInfo
 from waycode.training.config import TrainingConfig
 from waycode.training.folders import model_folder
 from waycode.training.journal import Effort

@@ -2,8 +2,8 @@
 
 import numpy as np
 
+from waycode.dataset.dataset import Dataset
 from waycode.features import FeatureConfig
-from waycode.scene.dataset import Dataset
 from waycode.training.errors import TrainingError
 
 

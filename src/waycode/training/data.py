@@ -14,12 +14,12 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 from torch.utils import data
 
+from waycode.dataset.dataset import Dataset
+from waycode.dataset.workers import run_tasks
 from waycode.features import Batch, Example, collate, extract
 from waycode.features.mirror import mirror
 from waycode.scene import Scene, TrackType
-from waycode.scene.dataset import Dataset
 from waycode.scene.manoeuvre import LaneIndex, Manoeuvre, classify
-from waycode.scene.workers import run_tasks
 from waycode.training.alternatives import another_way
 from waycode.training.checks import check_fit
 from waycode.training.config import TrainingConfig

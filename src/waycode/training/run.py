@@ -14,8 +14,8 @@ import torch
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
-from waycode.scene.dataset import Dataset
-from waycode.scene.files import is_leftover, only_writer, replace_file
+from waycode.dataset.dataset import Dataset
+from waycode.dataset.files import is_leftover, only_writer, replace_file
 from waycode.training.card import TrainingData, is_free
 from waycode.training.checks import check_fit
 from waycode.training.config import TrainingConfig

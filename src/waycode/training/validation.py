@@ -10,9 +10,9 @@ import lightning
 import torch
 from lightning.pytorch.callbacks import Callback
 
+from waycode.dataset.dataset import Dataset
 from waycode.model import Model
 from waycode.model.saved import save_model
-from waycode.scene.dataset import Dataset
 from waycode.training.card import TrainingData, model_card
 from waycode.training.journal import Journal, as_autoencoder, log_figures
 from waycode.training.module import AutoencoderModule

@@ -10,7 +10,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from waycode.driving import EgoState, Vehicle
+from waycode.driving import Vehicle, VehicleState
 from waycode.sources.nuplan.log import BOX_COLUMNS, EGO_COLUMNS, STEP_S, TOLERANCE_US, Window
 
 Light = tuple[int, int, str]  # time in microseconds, lane connector, status
@@ -82,14 +82,14 @@ def vehicle_of(state: Any) -> Vehicle:
     )
 
 
-def ego_of(state: Any, origin_m: tuple[float, float]) -> EgoState:
+def ego_of(state: Any, origin_m: tuple[float, float]) -> VehicleState:
     """The car's state in the scene frame."""
     pose, moving = state.rear_axle, state.dynamic_car_state
 
     def single(value: float) -> Float[np.ndarray, " 1"]:
         return np.array([value], np.float64)
 
-    return EgoState(
+    return VehicleState(
         rear_axle_m=np.array([[pose.x - origin_m[0], pose.y - origin_m[1]]], np.float64),
         heading_rad=single(pose.heading),
         speed_mps=single(moving.rear_axle_velocity_2d.x),

@@ -1,4 +1,4 @@
-"""A planner for nuplan-devkit that asks one of ours (`waycode.driving.Planner`) at every step."""
+"""A planner for nuplan-devkit that asks one of ours (`waycode.driving.Driver`) at every step."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -11,15 +11,15 @@ from nuplan.planning.simulation.planner.abstract_planner import AbstractPlanner,
 from nuplan.planning.simulation.trajectory.abstract_trajectory import AbstractTrajectory
 from nuplan.planning.simulation.trajectory.interpolated_trajectory import InterpolatedTrajectory
 
+from waycode.driving import Driver, Reference, Trajectory, Vehicle
 from waycode.driving import Observation as Seen
-from waycode.driving import Planner, Reference, Trajectory, Vehicle
 from waycode.driving.trajectory import fault_of
 from waycode.scene import Scene
+from waycode.simulation.drivers import LatentDriver
+from waycode.simulation.drivers.models import planner_of
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.nuplan.map_api import city_around
 from waycode.simulation.nuplan.observing import Light, ego_of, vehicle_of, window_of
-from waycode.simulation.planners import LatentPlanner
-from waycode.simulation.planners.models import planner_of
 from waycode.sources.nuplan.crop import CroppedMap, crop_map
 from waycode.sources.nuplan.log import STEP_S, Window
 from waycode.sources.nuplan.maps import CityMap
@@ -50,7 +50,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         map_radius_m: float = 150.0,
         map_renewed_m: float = 75.0,
         history_s: float = 2.0,
-        planner: Planner | None = None,
+        planner: Driver | None = None,
     ) -> None:
         """`planner` drives instead of latent token search with `model`, if it is given."""
         if not 0 < map_renewed_m < map_radius_m:
@@ -76,7 +76,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         """Loads the model and notes the route."""
         if self._planner is None:
             planner_of(self._model)  # loaded now and not at the first plan, and kept for the process's next scenarios
-            self._planner = LatentPlanner(model=self._model)
+            self._planner = LatentDriver(model=self._model)
         self._lights, self._around, self._memory = [], None, None
         self._map_api = initialization.map_api
         self._roadblocks = tuple(int(name) for name in initialization.route_roadblock_ids if name)

@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
+from waycode.dataset.dataset import DatasetInfo, ShardContents, write_dataset
 from waycode.scene import Scene
-from waycode.scene.dataset import DatasetInfo, ShardContents, write_dataset
 from waycode.scene.manoeuvre import Manoeuvre
 from waycode.sources.base import SourceError
 from waycode.sources.sumo.episode import GENERATOR_VERSION, EpisodeSeed, run_episode

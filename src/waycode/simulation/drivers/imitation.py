@@ -5,11 +5,11 @@ from dataclasses import dataclass
 import numpy as np
 
 from waycode.driving import Observation, Trajectory
-from waycode.simulation.planners.models import planner_of
+from waycode.simulation.drivers.models import planner_of
 
 
 @dataclass(frozen=True, kw_only=True)
-class ImitationPlanner:
+class ImitationDriver:
     """Drives the surest code of a model, which is loaded when it is first asked (once per process)."""
 
     model: str = "sumo-small"

@@ -20,13 +20,13 @@ from typing import Any, SupportsIndex, TypeVar, overload
 
 import pyarrow.parquet as pq
 
+from waycode.dataset.files import is_leftover, only_writer, remove_unfinished, replace_file
+from waycode.dataset.files import sha256_of_file as sha256_of_file
+from waycode.dataset.storage import SCHEMA_VERSION, scene_from_row, write_shard
+from waycode.dataset.workers import ShardContents as ShardContents
+from waycode.dataset.workers import run_tasks
 from waycode.scene.errors import DatasetError as DatasetError
-from waycode.scene.files import is_leftover, only_writer, remove_unfinished, replace_file
-from waycode.scene.files import sha256_of_file as sha256_of_file
-from waycode.scene.storage import SCHEMA_VERSION, scene_from_row, write_shard
 from waycode.scene.types import Scene
-from waycode.scene.workers import ShardContents as ShardContents
-from waycode.scene.workers import run_tasks
 
 INFO_FILE = "dataset.json"
 MAX_OPEN_ROW_GROUPS = 2048  # an open shard's footer takes about 60 kB of memory per scene: 120 MB at most

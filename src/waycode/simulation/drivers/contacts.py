@@ -8,8 +8,8 @@ from dataclasses import dataclass, replace
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from waycode.baselines.forecast import Forecast
 from waycode.baselines.pdm_score import Drives
+from waycode.driving.forecast import Forecast
 from waycode.driving.vehicle import forward
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap

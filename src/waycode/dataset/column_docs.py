@@ -1,14 +1,14 @@
-"""Writes the table of columns in `docs/dataset.md`: python -m waycode.scene.column_docs docs/dataset.md"""
+"""Writes the table of columns in `docs/dataset.md`: python -m waycode.dataset.column_docs docs/dataset.md"""
 
 import sys
 from pathlib import Path
 
 import pyarrow as pa
 
+from waycode.dataset.storage import COLUMNS, SCHEMA, Column
 from waycode.scene.errors import WaycodeError
-from waycode.scene.storage import COLUMNS, SCHEMA, Column
 
-BEGIN, END = "<!-- columns: begin (written by waycode.scene.column_docs) -->", "<!-- columns: end -->"
+BEGIN, END = "<!-- columns: begin (written by waycode.dataset.column_docs) -->", "<!-- columns: end -->"
 
 
 def column_table() -> str:

@@ -24,9 +24,9 @@ from waycode.features import CutMap
 from waycode.objectives import Candidates, TerminalVariance
 from waycode.planner.refining import refine_latents
 from waycode.planner.searching import SceneDecoder, SearchOptions
-from waycode.simulation.planners.drives import decoded_drives, slowed, trajectories_of_candidates
-from waycode.simulation.planners.judge import DriveJudge, JudgeConfig
-from waycode.simulation.planners.models import planner_of
+from waycode.simulation.drivers.drives import decoded_drives, slowed, trajectories_of_candidates
+from waycode.simulation.drivers.judge import DriveJudge, JudgeConfig
+from waycode.simulation.drivers.models import planner_of
 
 FALLBACK_SPEED_MPS = 15.0  # where no limit is known
 SLOWING_MPS2 = (1.5, 3.0)
@@ -79,7 +79,7 @@ class LatentMemory:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LatentPlanner:
+class LatentDriver:
     """Drives by searching the tokens of a model, which is loaded when it is first asked (once per process)."""
 
     model: str = "sumo-small"

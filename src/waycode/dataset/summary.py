@@ -10,7 +10,7 @@ from typing import Any, TypeVar
 
 import numpy as np
 
-from waycode.scene.dataset import Dataset, DatasetInfo
+from waycode.dataset.dataset import Dataset, DatasetInfo
 from waycode.scene.kinematics import comfortable, moving
 from waycode.scene.manoeuvre import classify
 from waycode.scene.types import GraphOrigin, Scene, TrackType

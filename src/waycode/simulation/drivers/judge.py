@@ -11,13 +11,13 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Float
 
-from waycode.baselines.forecast import Forecast, forecast
 from waycode.baselines.pdm_score import Drives, motion_of
 from waycode.baselines.proposals import Way
 from waycode.driving import Observation
 from waycode.driving.drivable import OUTSIDE_TOLERANCE_M, DrivableArea
+from waycode.driving.forecast import Forecast, forecast
 from waycode.scene.kinematics import COMFORT_BOUNDS
-from waycode.simulation.planners.contacts import LOOKS, Contacts, Margin, find_contacts
+from waycode.simulation.drivers.contacts import LOOKS, Contacts, Margin, find_contacts
 
 PROGRESS_WEIGHT, TTC_WEIGHT, SPEED_WEIGHT, COMFORT_WEIGHT = 5.0, 5.0, 4.0, 2.0
 MOST_OVERSPEED_MPS = 2.23

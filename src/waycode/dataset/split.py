@@ -5,8 +5,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from waycode.scene.dataset import Dataset, DatasetError, DatasetInfo, write_dataset
-from waycode.scene.workers import ShardContents
+from waycode.dataset.dataset import Dataset, DatasetError, DatasetInfo, write_dataset
+from waycode.dataset.workers import ShardContents
 
 SCENES_PER_SHARD = 32
 _SIDES = {"kept": False, "held out": True}

@@ -8,9 +8,9 @@ from pathlib import Path
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from waycode.scene.dataset import DatasetInfo, ShardInfo, check_shards
-from waycode.scene.storage import scene_from_row
-from waycode.scene.summary import in_parallel
+from waycode.dataset.dataset import DatasetInfo, ShardInfo, check_shards
+from waycode.dataset.storage import scene_from_row
+from waycode.dataset.summary import in_parallel
 from waycode.scene.validation import faults_of
 
 

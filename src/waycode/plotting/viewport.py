@@ -15,7 +15,7 @@ class PlottingError(WaycodeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class View:
+class Viewport:
     """A square of the scene frame."""
 
     centre_m: tuple[float, float]
@@ -39,7 +39,9 @@ class View:
         axes.set_aspect("equal")
 
 
-def view_of(scene: Scene, *, agent: str | None = None, radius_m: float | None = 60.0, step: int | None = None) -> View:
+def view_of(
+    scene: Scene, *, agent: str | None = None, radius_m: float | None = 60.0, step: int | None = None
+) -> Viewport:
     """The square around a road user (the ego, if none is named); the whole scene if the radius is None."""
     step = scene.current_step if step is None else step
     if not 0 <= step < scene.num_steps:
@@ -47,7 +49,7 @@ def view_of(scene: Scene, *, agent: str | None = None, radius_m: float | None = 
     focus = _track_of(scene, agent)
     if radius_m is None:
         return _whole(scene)
-    return View(centre_m=_place_of(scene, focus, step), radius_m=radius_m)
+    return Viewport(centre_m=_place_of(scene, focus, step), radius_m=radius_m)
 
 
 def _track_of(scene: Scene, agent: str | None) -> int | None:
@@ -77,13 +79,13 @@ def _place_of(scene: Scene, track: int | None, step: int) -> tuple[float, float]
     return (float(middle[0]), float(middle[1]))
 
 
-def _whole(scene: Scene) -> View:
+def _whole(scene: Scene) -> Viewport:
     points = np.concatenate([scene.tracks.position_m[scene.tracks.valid], scene.map.lanes.centrelines.points_m])
     if len(points) == 0:
-        return View(centre_m=(0.0, 0.0), radius_m=60.0)
+        return Viewport(centre_m=(0.0, 0.0), radius_m=60.0)
     low, high = points.min(axis=0), points.max(axis=0)
     centre = (low + high) / 2
-    return View(centre_m=(float(centre[0]), float(centre[1])), radius_m=float((high - low).max()) / 2 + MARGIN_M)
+    return Viewport(centre_m=(float(centre[0]), float(centre[1])), radius_m=float((high - low).max()) / 2 + MARGIN_M)
 
 
 def shown_bounds_m(axes: Axes) -> tuple[float, float, float, float]:
