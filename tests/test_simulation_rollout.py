@@ -10,7 +10,7 @@ import pytest
 
 from driving_scenes import NOW, STEPS, car_tracks, road_scene, sample_scenes, straight_road
 from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed
-from waycode.driving import Observation, PerfectTracker, Trajectory, Vehicle, VehicleState
+from waycode.driving import Driver, Observation, PerfectTracker, Trajectory, Vehicle, VehicleState
 from waycode.features import FeatureConfig, extract
 from waycode.scene import MapFeatures, Route, Scene
 from waycode.simulation.errors import SimulationError
