@@ -13,7 +13,7 @@ from tiny_model import batch_of, crowd, random_latents, seen_by, tiny_model
 from waycode.model import Trajectories
 from waycode.model.search_adapter import PrefixDecoder
 from waycode.search import RefineResult, beam_search, refine
-from waycode.search.refine import _slope
+from waycode.search.refine import _cost_and_gradient
 
 
 def bent(latents: Tensor) -> Tensor:
@@ -31,7 +31,7 @@ def start(seed: int, *, rows: int = 3) -> Tensor:
 
 def test_gradients_against_finite_differences() -> None:
     latents, objective, small = start(0), distance_to(0.7), 1e-6
-    cost, gradient = _slope(bent, objective, latents)
+    cost, gradient = _cost_and_gradient(bent, objective, latents)
     torch.testing.assert_close(cost, objective(bent(latents)))
     for place in range(latents[0].numel()):
         nudge = torch.zeros(6, dtype=torch.float64)

@@ -74,7 +74,7 @@ def test_exhaustive_search_looks_at_whole_codes_only() -> None:
 @pytest.mark.parametrize("depth", [0, 7], ids=["none", "too many"])
 def test_exhaustive_search_has_bounds(depth: int) -> None:
     codebook = Codebook(2, 3)
-    words = f"depth is {depth}, expected at least 1 and at most 262144 codes; these are {8**depth}"
+    words = f"depth is {depth}, which gives {8**depth} codes; expected a depth of at least 1 and at most 262144 codes"
     with pytest.raises(ValueError, match=words):
         exhaustive_search(Table(0, num_rows=1).extend, lambda ids: ids, codebook=codebook, num_rows=1, depth=depth)
 

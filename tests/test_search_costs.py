@@ -13,39 +13,39 @@ from hypothesis import strategies as st
 from torch import Tensor
 
 from table_decoder import DEPTH, SEEDS, Table, search
-from waycode.search import as_levels, best_first
+from waycode.search import as_levels, lexicographic_order
 
 NAN, INF = math.nan, math.inf
 
 
 def order_of(values: Any, *, num_rows: int = 1, num_candidates: int = 3) -> list[int]:
-    return best_first(as_levels(values, num_rows=num_rows, num_candidates=num_candidates))[0].tolist()
+    return lexicographic_order(as_levels(values, num_rows=num_rows, num_candidates=num_candidates))[0].tolist()
 
 
 @given(SEEDS, st.integers(1, 12), st.integers(1, 4), st.integers(1, 4))
 @settings(max_examples=50, deadline=None)
 def test_the_order_is_that_of_tuples(seed: int, candidates: int, levels: int, distinct: int) -> None:
     costs = torch.randint(distinct, (2, candidates, levels), generator=torch.Generator().manual_seed(seed)).float()
-    for row, order in zip(costs.tolist(), best_first(costs).tolist(), strict=True):
+    for row, order in zip(costs.tolist(), lexicographic_order(costs).tolist(), strict=True):
         assert order == sorted(range(candidates), key=lambda index: tuple(row[index]))
         assert order[0] == min(range(candidates), key=lambda index: tuple(row[index]))
 
 
 def test_a_standing_comes_before_all_levels() -> None:
     costs = torch.tensor([[[3.0], [1.0], [2.0], [1.0]]])
-    assert best_first(costs, torch.tensor([[0, 1, 0, 2]])).tolist() == [[2, 0, 1, 3]]
+    assert lexicographic_order(costs, first=torch.tensor([[0, 1, 0, 2]])).tolist() == [[2, 0, 1, 3]]
 
 
-def test_doubt_decides_between_equals_only() -> None:
+def test_tie_break_decides_between_equals_only() -> None:
     costs = torch.tensor([[1.0, 0.0, 1.0, 0.0]])[..., None]
-    doubt = torch.tensor([[0.1, 3.0, 0.0, 2.0]])
-    assert best_first(costs, doubt=doubt).tolist() == [[3, 1, 2, 0]]
-    assert best_first(costs, torch.tensor([[0, 0, 0, 1]]), doubt).tolist() == [[1, 2, 0, 3]]
+    spread = torch.tensor([[0.1, 3.0, 0.0, 2.0]])
+    assert lexicographic_order(costs, last=spread).tolist() == [[3, 1, 2, 0]]
+    assert lexicographic_order(costs, first=torch.tensor([[0, 0, 0, 1]]), last=spread).tolist() == [[1, 2, 0, 3]]
 
 
 def test_infinite_costs_have_their_place() -> None:
     costs = torch.tensor([[[INF, 0.0], [1.0, INF], [-INF, 5.0], [1.0, 3.0]]])
-    assert best_first(costs).tolist() == [[2, 3, 1, 0]]
+    assert lexicographic_order(costs).tolist() == [[2, 3, 1, 0]]
 
 
 @pytest.mark.parametrize("bad", [NAN, INF, -INF], ids=str)

@@ -122,7 +122,7 @@ def test_more_candidates_are_expected_to_take_longer(deadline_s: float, depth: i
     assert clock.now_s - 100 <= deadline_s
 
 
-def test_a_doubt_is_more_important_than_a_deadline() -> None:
+def test_uncertainty_is_more_important_than_a_deadline() -> None:
     table = Table(0, num_rows=2)
     clock = FakeClock(table, per_depth_s=1.0)
     table.extend = clock.extend  # type: ignore[method-assign]

@@ -1,121 +1,138 @@
-"""Where the others will be if they keep their velocity, or brake on: J others, F steps (step 0 is now)."""
+"""`Forecast`: where the other road users will be, as boxes over the horizon. Axes: J others, F samples (0 is now)."""
 
 from dataclasses import dataclass
+from typing import Any, Generic, TypeVar
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int8
+from jaxtyping import Float, Int
 
-from waycode.driving import Observation, Path
+from waycode.driving.vehicle import VehicleState
+from waycode.scene import Scene
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners
 
-REACH_M = 100.0
-BRAKING_SEEN_S = 0.5  # over which braking is measured
-BRAKING_ON_S = 1.0  # for which it goes on
-SAME_WAY_RAD = np.radians(45)
+Array = TypeVar("Array", bound=Any)  # np.ndarray, or torch.Tensor where objectives need gradients
+
+_BRAKING_WINDOW_S = 0.5  # recent deceleration is measured over this time
+_BRAKING_CONTINUES_S = 1.0  # and assumed to last this long
+_SAME_DIRECTION_RAD = np.radians(45)
 
 
 @dataclass(frozen=True, kw_only=True)
-class Forecast:
-    """Boxes that move straight on."""
+class Forecast(Generic[Array]):
+    """Boxes of J other road users at F samples, in the scene frame; arrays of numpy (float64) or of torch."""
 
-    types: Int8[np.ndarray, " J"]
-    position_m: Float[np.ndarray, "J F 2"]
-    heading_rad: Float[np.ndarray, " J"]
-    velocity_mps: Float[np.ndarray, "J 2"]
-    length_m: Float[np.ndarray, " J"]
-    width_m: Float[np.ndarray, " J"]
+    types: Array  # [J] TrackType
+    position_m: Array  # [J, F, 2] centre of the box
+    heading_rad: Array  # [J, F]
+    velocity_mps: Array  # [J, F, 2]
+    valid: Array  # [J, F] bool
+    length_m: Array  # [J]
+    width_m: Array  # [J]
 
     def __len__(self) -> int:
         return len(self.types)
 
-    @property
-    def radius_m(self) -> Float[np.ndarray, " J"]:
-        return np.hypot(self.length_m, self.width_m) / 2
-
-    def corners_m(self, which: np.ndarray, steps: np.ndarray) -> Float[np.ndarray, "n 4 2"]:
-        """The boxes of some of the others at some steps, pair by pair."""
-        return box_corners(
-            self.position_m[which, steps],
-            self.heading_rad[which],
-            length_m=self.length_m[which],
-            width_m=self.width_m[which],
-        )
+    def where(self, kept: Array) -> "Forecast[Array]":
+        """The road users for which `kept` [J] is true."""
+        return Forecast(**{name: values[kept] for name, values in vars(self).items()})
 
 
-@dataclass(frozen=True, kw_only=True)
-class OnPath:
-    """The same boxes as seen along a path: where they begin, how far to the side they reach, how fast they go along."""
-
-    along_m: Float[np.ndarray, "J F"]
-    rear_m: Float[np.ndarray, "J F"]
-    offset_m: Float[np.ndarray, "J F"]
-    across_m: Float[np.ndarray, "J F"]  # half the width that they take across the path
-    speed_mps: Float[np.ndarray, "J F"]
-
-    def blocking(self, offset_m: Float[np.ndarray, " K"], *, half_width_m: float) -> Bool[np.ndarray, "K J F"]:
-        """Which boxes are in the way of K cars that drive at these offsets from the path."""
-        aside = np.abs(self.offset_m[None] - offset_m[:, None, None])
-        return aside < self.across_m[None] + half_width_m
+def forecast_radius_m(others: Forecast[np.ndarray]) -> Float[np.ndarray, " J"]:
+    """Circumscribed radius of each box."""
+    return np.hypot(others.length_m, others.width_m) / 2
 
 
-def forecast(observation: Observation, *, num_steps: int, brakes: bool = False) -> Forecast:
-    """The others that are seen now, near the ego.
+def forecast_corners_m(
+    others: Forecast[np.ndarray], which: Int[np.ndarray, " n"], steps: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n 4 2"]:
+    """Corners of n boxes: road user `which[i]` at sample `steps[i]`."""
+    return box_corners(
+        others.position_m[which, steps],
+        others.heading_rad[which, steps],
+        length_m=others.length_m[which],
+        width_m=others.width_m[which],
+    )
 
-    With `brakes`, those who drive the ego's way and have been slowing down do so for another second. Not others:
-    straight on, who comes the other way round a bend would be in the ego's lane.
+
+def constant_velocity_forecast(
+    scene: Scene,
+    agent: int | None,
+    *,
+    num_steps: int,
+    near: VehicleState | None = None,
+    reach_m: float = 100.0,
+    braking: bool = False,
+) -> Forecast[np.ndarray]:
+    """Everybody observed at the current step keeps velocity and heading.
+
+    Args:
+        scene: the scene; nothing after its current step is read.
+        agent: the track that is planned for, which is left out.
+        num_steps: samples after the current one; F = num_steps + 1.
+        near: with a state, only road users within `reach_m` of its rear axle are forecast.
+        reach_m: that distance.
+        braking: road users that drive in the direction of `near` and have been slowing down go on braking for a
+            second. Not those that come the other way: extrapolated straight ahead around a bend, they would seem to
+            stop in the ego's lane.
     """
-    scene = observation.scene
     tracks, now = scene.tracks, scene.current_step
     position = tracks.position_m[:, now].astype(np.float64)
-    near = np.linalg.norm(position - observation.ego.rear_axle_m, axis=1) < REACH_M
-    kept = np.flatnonzero(tracks.valid[:, now] & near & (np.arange(len(tracks)) != tracks.ego_index))
-    velocity = np.stack([tracks.vx_mps[kept, now], tracks.vy_mps[kept, now]], axis=-1).astype(np.float64)
+    kept = tracks.valid[:, now] & (np.arange(len(tracks)) != agent)
+    if near is not None:
+        kept &= np.linalg.norm(position - near.rear_axle_m, axis=1) < reach_m
+    rows = np.flatnonzero(kept)
+    velocity = np.stack([tracks.vx_mps[rows, now], tracks.vy_mps[rows, now]], axis=-1).astype(np.float64)
     time_s = np.arange(num_steps + 1) * scene.dt_s
-    driving_s = np.broadcast_to(time_s, (len(kept), num_steps + 1))
-    if brakes:
-        driving_s = _while_braking_s(observation, kept, time_s)
+    driving_s = np.broadcast_to(time_s, (len(rows), num_steps + 1))
+    if braking and near is not None:
+        driving_s = _equivalent_driving_time_s(scene, rows, time_s, heading_rad=near.heading_rad)
+    samples = (len(rows), num_steps + 1)
+    return Forecast(
+        types=tracks.types[rows],
+        position_m=position[rows, None] + driving_s[..., None] * velocity[:, None],
+        heading_rad=np.broadcast_to(tracks.heading_rad[rows, now].astype(np.float64)[:, None], samples),
+        velocity_mps=np.broadcast_to(velocity[:, None], (*samples, 2)),
+        valid=np.ones(samples, np.bool_),
+        length_m=tracks.length_m[rows].astype(np.float64),
+        width_m=tracks.width_m[rows].astype(np.float64),
+    )
+
+
+def recorded_forecast(scene: Scene, agent: int | None, *, num_steps: int) -> Forecast[np.ndarray]:
+    """What the others did in the recording, for analysis: a planner cannot know it. Invalid where not observed.
+
+    Args: as for `constant_velocity_forecast`.
+    """
+    tracks, now = scene.tracks, scene.current_step
+    kept = np.arange(len(tracks)) != agent
+    kept &= tracks.valid[:, now + 1 : now + 1 + num_steps].any(axis=1)
+    steps = now + np.arange(num_steps + 1)
+    at = np.ix_(kept, np.minimum(steps, tracks.num_steps - 1))
     return Forecast(
         types=tracks.types[kept],
-        position_m=position[kept, None] + driving_s[..., None] * velocity[:, None],
-        heading_rad=tracks.heading_rad[kept, now].astype(np.float64),
-        velocity_mps=velocity,
+        position_m=tracks.position_m[at].astype(np.float64),
+        heading_rad=tracks.heading_rad[at].astype(np.float64),
+        velocity_mps=np.stack([tracks.vx_mps[at], tracks.vy_mps[at]], axis=-1).astype(np.float64),
+        valid=tracks.valid[at] & (steps < tracks.num_steps),
         length_m=tracks.length_m[kept].astype(np.float64),
         width_m=tracks.width_m[kept].astype(np.float64),
     )
 
 
-def _while_braking_s(
-    observation: Observation, rows: Int[np.ndarray, " J"], time_s: Float[np.ndarray, " F"]
+def _equivalent_driving_time_s(
+    scene: Scene, rows: Int[np.ndarray, " J"], time_s: Float[np.ndarray, " F"], *, heading_rad: Float[np.ndarray, " 1"]
 ) -> Float[np.ndarray, "J F"]:
-    """For how long one would have to drive at the velocity of now to get as far as by braking as before."""
-    scene = observation.scene
+    """Travelled distance divided by current speed, for road users that go on braking as they did recently."""
     tracks, now = scene.tracks, scene.current_step
-    before = max(0, now - round(BRAKING_SEEN_S / scene.dt_s))
+    before = max(0, now - round(_BRAKING_WINDOW_S / scene.dt_s))
     speed, earlier = (tracks.speed_mps[rows, step].astype(np.float64) for step in (now, before))
-    seen_s = max(now - before, 1) * scene.dt_s
-    turned = wrap_angle(tracks.heading_rad[rows, now] - observation.ego.heading_rad)
-    leads = tracks.valid[rows, before] & (np.abs(turned) < SAME_WAY_RAD)
-    rate = np.where(leads, np.maximum(earlier - speed, 0.0) / seen_s, 0.0)
-    lost = rate / np.maximum(speed, 1e-3)  # share of the speed per second
-    braking_s = np.minimum(BRAKING_ON_S, 1 / np.maximum(lost, 1e-9))[:, None]  # nobody brakes longer than to a stand
+    window_s = max(now - before, 1) * scene.dt_s
+    turned = wrap_angle(tracks.heading_rad[rows, now] - heading_rad)
+    same_direction = tracks.valid[rows, before] & (np.abs(turned) < _SAME_DIRECTION_RAD)
+    deceleration = np.where(same_direction, np.maximum(earlier - speed, 0.0) / window_s, 0.0)
+    lost = deceleration / np.maximum(speed, 1e-3)  # share of the speed lost per second
+    braking_s = np.minimum(_BRAKING_CONTINUES_S, 1 / np.maximum(lost, 1e-9))[:, None]  # at most to standstill
     while_s = np.minimum(time_s[None], braking_s)
     after_s = (time_s[None] - while_s) * (1 - lost[:, None] * braking_s)
     return while_s - lost[:, None] * while_s**2 / 2 + after_s
-
-
-def along_path(others: Forecast, path: Path) -> OnPath:
-    """The forecast in the coordinates of a path."""
-    along, offset = path.project(others.position_m)
-    heading = path.heading_rad[path.index_at(along)]
-    relative = others.heading_rad[:, None] - heading
-    cos, sin = np.abs(np.cos(relative)), np.abs(np.sin(relative))
-    half_length, half_width = others.length_m[:, None] / 2, others.width_m[:, None] / 2
-    velocity = others.velocity_mps[:, None]
-    return OnPath(
-        along_m=along,
-        rear_m=along - half_length * cos - half_width * sin,
-        offset_m=offset,
-        across_m=half_length * sin + half_width * cos,
-        speed_mps=velocity[..., 0] * np.cos(heading) + velocity[..., 1] * np.sin(heading),
-    )

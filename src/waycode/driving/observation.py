@@ -1,26 +1,34 @@
-"""What a planner sees, and what a planner is."""
+"""What a driver observes, and what a driver is."""
 
 from dataclasses import dataclass
-from typing import Protocol, runtime_checkable
+from typing import Protocol, TypeVar, runtime_checkable
 
 from waycode.driving.trajectory import Trajectory
 from waycode.driving.vehicle import Vehicle, VehicleState
 from waycode.scene import Scene
 
+DriverState = TypeVar("DriverState")
+
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """The world up to now. The scene ends with its current step: there is no future in it to peek at."""
+    """The world up to now. The scene ends at its current step, so that no future can be read from it."""
 
     scene: Scene  # tracks and signals as simulated so far; the ego is `scene.tracks.ego_index`
-    ego: VehicleState  # one car
-    vehicle: Vehicle
-    memory: object = None  # of the planner's last trajectory in this scenario; None at first
+    ego: VehicleState  # a single vehicle, exact; the track is rounded to float32
+    vehicle: Vehicle  # the ego's dimensions
 
 
 @runtime_checkable
-class Driver(Protocol):
-    """Plans anew at every step. All it remembers is the `memory` that it puts into its trajectories."""
+class Driver(Protocol[DriverState]):
+    """Plans at every step of a simulation.
 
-    def plan(self, observation: Observation) -> Trajectory:
-        """Where to drive from here."""
+    A driver is a value without hidden state. Whatever it has to remember within a scenario is the state that `plan`
+    takes and returns, as in `waycode.simulation.traffic.Traffic`.
+    """
+
+    def reset(self, observation: Observation) -> DriverState:
+        """The state at the first step of a scenario."""
+
+    def plan(self, state: DriverState, observation: Observation) -> tuple[Trajectory, DriverState]:
+        """The trajectory to follow from now on, and the state for the next step."""

@@ -1,4 +1,4 @@
-"""A car, its state, and how it moves: the kinematic bicycle of nuPlan, K cars at once."""
+"""Vehicles, their state, and nuPlan's kinematic bicycle model; K vehicles at once."""
 
 from dataclasses import dataclass
 
@@ -7,18 +7,18 @@ from jaxtyping import Float
 
 from waycode.scene.frames import wrap_angle
 
-# nuPlan's car; cars of other sizes have their axles in proportion.
-NUPLAN_LENGTH_M, NUPLAN_WHEELBASE_M, NUPLAN_REAR_AXLE_TO_CENTRE_M = 5.176, 3.089, 1.461
+# nuPlan's vehicle; the axles of other vehicles are placed in proportion to their length.
+_NUPLAN_LENGTH_M, _NUPLAN_WHEELBASE_M, _NUPLAN_REAR_AXLE_TO_CENTRE_M = 5.176, 3.089, 1.461
 
 
 @dataclass(frozen=True, kw_only=True)
 class Vehicle:
-    """Size and axles of a car, and how late it obeys."""
+    """Dimensions and actuation lags of a vehicle."""
 
-    length_m: float = NUPLAN_LENGTH_M
+    length_m: float = _NUPLAN_LENGTH_M
     width_m: float = 2.297
-    wheelbase_m: float = NUPLAN_WHEELBASE_M
-    rear_axle_to_centre_m: float = NUPLAN_REAR_AXLE_TO_CENTRE_M
+    wheelbase_m: float = _NUPLAN_WHEELBASE_M
+    rear_axle_to_centre_m: float = _NUPLAN_REAR_AXLE_TO_CENTRE_M
     max_steering_rad: float = np.pi / 3
     acceleration_lag_s: float = 0.2
     steering_lag_s: float = 0.05
@@ -29,28 +29,28 @@ class Vehicle:
 
     @staticmethod
     def of_size(*, length_m: float, width_m: float) -> "Vehicle":
-        """A car of this size whose axles lie as in nuPlan's car, in proportion."""
-        share = length_m / NUPLAN_LENGTH_M
+        """A vehicle of this size with axles in proportion to nuPlan's vehicle."""
+        share = length_m / _NUPLAN_LENGTH_M
         return Vehicle(
             length_m=length_m,
             width_m=width_m,
-            wheelbase_m=share * NUPLAN_WHEELBASE_M,
-            rear_axle_to_centre_m=share * NUPLAN_REAR_AXLE_TO_CENTRE_M,
+            wheelbase_m=share * _NUPLAN_WHEELBASE_M,
+            rear_axle_to_centre_m=share * _NUPLAN_REAR_AXLE_TO_CENTRE_M,
         )
 
     @property
     def front_m(self) -> float:
-        """From the rear axle to the front bumper."""
+        """Distance from the rear axle to the front bumper."""
         return self.rear_axle_to_centre_m + self.length_m / 2
 
-    def arriving(self, dt_s: float) -> float:
-        """The share of a change of the commanded acceleration that arrives within a step."""
+    def acceleration_response(self, dt_s: float) -> float:
+        """The share of a change of commanded acceleration that takes effect within a step (first-order lag)."""
         return dt_s / (dt_s + self.acceleration_lag_s)
 
 
 @dataclass(frozen=True, kw_only=True)
 class VehicleState:
-    """K cars at one time; a rear axle rolls along its heading, so that one speed says all of its velocity."""
+    """State of K vehicles at one time. The rear axle moves along the heading, so its speed is a scalar."""
 
     rear_axle_m: Float[np.ndarray, "K 2"]
     heading_rad: Float[np.ndarray, " K"]
@@ -63,14 +63,14 @@ class VehicleState:
         return self.rear_axle_m + vehicle.rear_axle_to_centre_m * forward(self.heading_rad)
 
     def centre_velocity_mps(self, vehicle: Vehicle) -> Float[np.ndarray, "K 2"]:
-        """Velocity of the middle of the box in the scene frame: turning swings it sideways."""
+        """Velocity of the bounding box's centre in the scene frame, with the sideways part due to yaw."""
         ahead = forward(self.heading_rad)
         left = np.stack([-ahead[:, 1], ahead[:, 0]], axis=-1)
         sideways = self.yaw_rate_radps * vehicle.rear_axle_to_centre_m
         return self.speed_mps[:, None] * ahead + sideways[:, None] * left
 
     def repeated(self, count: int) -> "VehicleState":
-        """The same single car `count` times."""
+        """A single vehicle repeated `count` times."""
         return VehicleState(
             rear_axle_m=np.repeat(self.rear_axle_m, count, axis=0),
             heading_rad=np.repeat(self.heading_rad, count),
@@ -83,7 +83,7 @@ class VehicleState:
 
 @dataclass(frozen=True, kw_only=True)
 class Command:
-    """What a tracker asks of K cars."""
+    """Inputs of the bicycle model for K vehicles."""
 
     acceleration_mps2: Float[np.ndarray, " K"]
     steering_rate_radps: Float[np.ndarray, " K"]
@@ -91,20 +91,20 @@ class Command:
 
 def forward(heading_rad: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape 2"]:
     """Unit vectors in the direction of headings."""
-    unit = np.empty((*heading_rad.shape, 2), heading_rad.dtype)  # several times faster than to stack two arrays
+    unit = np.empty((*heading_rad.shape, 2), heading_rad.dtype)  # several times faster than np.stack
     np.cos(heading_rad, out=unit[..., 0])
     np.sin(heading_rad, out=unit[..., 1])
     return unit
 
 
 def advance(state: VehicleState, command: Command, *, vehicle: Vehicle, dt_s: float) -> VehicleState:
-    """One step of the bicycle: the command arrives late (first-order lags), pose and speed by Euler's method."""
-    acceleration = state.acceleration_mps2 + vehicle.arriving(dt_s) * (
+    """One Euler step of the bicycle model, with first-order lags on acceleration and steering."""
+    acceleration = state.acceleration_mps2 + vehicle.acceleration_response(dt_s) * (
         command.acceleration_mps2 - state.acceleration_mps2
     )
     turned = dt_s * command.steering_rate_radps * dt_s / (dt_s + vehicle.steering_lag_s)
     steering = np.clip(state.steering_rad + turned, -vehicle.max_steering_rad, vehicle.max_steering_rad)
-    # The pose moves with the speed and steering of before the command, as in nuPlan.
+    # As in nuPlan, the pose is integrated with the speed and steering before the command.
     yaw_rate = state.speed_mps * np.tan(state.steering_rad) / vehicle.wheelbase_m
     speed = state.speed_mps + dt_s * acceleration
     return VehicleState(

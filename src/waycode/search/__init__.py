@@ -1,29 +1,30 @@
-"""Search over tokens: pure functions over a decode callable and a codebook."""
+"""Search over tokens: pure functions of a decode callable and a codebook.
 
-from waycode.search.beam import beam_search
+`beam_search` (greedy for a width of 1) and `exhaustive_search` find codes, `refine` moves a code off the codebook's
+levels by gradient descent. The learned model enters only as a callable.
+"""
+
+from waycode.search.beam import CostFunction, Extend, Gate, TieBreak, beam_search, exhaustive_search
 from waycode.search.codebook import Codebook
-from waycode.search.costs import Costs, as_levels, best_first
-from waycode.search.exhaustive import exhaustive_search
+from waycode.search.costs import Costs, as_levels, lexicographic_order
 from waycode.search.refine import RefineResult, refine
-from waycode.search.result import SearchResult, SearchStatus
-from waycode.search.scoring import Doubt, Extend, Gate, Objective
-from waycode.search.trace import Trace, TraceStep
+from waycode.search.result import SearchResult, SearchStatus, Trace, TraceStep
 
 __all__ = [
     "Codebook",
+    "CostFunction",
     "Costs",
-    "Doubt",
     "Extend",
     "Gate",
-    "Objective",
     "RefineResult",
     "SearchResult",
     "SearchStatus",
+    "TieBreak",
     "Trace",
     "TraceStep",
     "as_levels",
     "beam_search",
-    "best_first",
     "exhaustive_search",
+    "lexicographic_order",
     "refine",
 ]

@@ -11,10 +11,10 @@ from torch import Tensor
 
 @dataclass(frozen=True)
 class Codebook:
-    """All values that a token can take: `num_levels` evenly spaced levels in each of `token_dim` dimensions."""
+    """All codes of one token: V = N_l ** D combinations of evenly spaced levels in [-1, 1]."""
 
-    num_levels: int  # N_l
-    token_dim: int  # D
+    num_levels: int  # N_l: levels per dimension
+    token_dim: int  # D: dimensions of a token
 
     def __post_init__(self) -> None:
         if self.num_levels < 2 or self.token_dim < 1:
@@ -25,7 +25,7 @@ class Codebook:
 
     @cached_property
     def values(self) -> Float[Tensor, "V D"]:
-        """The code of every token id, V = N_l ** D."""
+        """The code of every token id."""
         levels = torch.linspace(-1, 1, self.num_levels).tolist()
         return torch.tensor(list(product(levels, repeat=self.token_dim)))
 
@@ -36,4 +36,5 @@ class Codebook:
         return (level * place).sum(dim=-1)
 
     def codes(self, ids: Int[Tensor, "*shape"]) -> Float[Tensor, "*shape D"]:
+        """The codes of token ids."""
         return self.values.to(ids.device)[ids]

@@ -1,6 +1,7 @@
-"""Costs of candidates: from whatever an objective returns to one lexicographic order.
+"""Costs of candidates: whatever an objective returns, as numbers in lexicographic order.
 
-The paper (section 4) lets an objective answer in any set with a total order: numbers, tuples of them, or Python values.
+The paper (section 4) allows objectives with values in any totally ordered set: numbers, tuples of numbers, or other
+values that Python can compare.
 """
 
 import math
@@ -12,17 +13,22 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-# [B, K], or [B, K, M] in lexicographic order; or Python values: K of them if there is one row, else B sequences of K.
+# Costs [B, K], or [B, K, M] in lexicographic order; or Python values: K of them for one row, else B sequences of K.
 Costs: TypeAlias = Tensor | np.ndarray | Sequence[Any]
 
-EXACT_UP_TO = 2**53  # whole numbers that a float64 holds exactly
+_MAX_EXACT_INTEGER = 2**53  # larger integers are not exact in float64
 
 
 def as_levels(costs: object, *, num_rows: int, num_candidates: int) -> Float[Tensor, "B K M"]:
     """Costs as [B, K, M].
 
-    Numbers and tuples of numbers stay what they are. Other Python values become their rank among the candidates of
-    their row, and those that contain something infinite or not a number become NaN.
+    Numbers and tuples of numbers are kept. Other Python values become their rank among the candidates of their row;
+    values that contain an infinity or NaN become NaN.
+
+    Args:
+        costs: what an objective returned; see `Costs`.
+        num_rows: expected B.
+        num_candidates: expected K.
     """
     if isinstance(costs, Sequence):
         costs = _levels_of_values(costs, num_rows=num_rows, num_candidates=num_candidates)
@@ -40,22 +46,25 @@ def as_levels(costs: object, *, num_rows: int, num_candidates: int) -> Float[Ten
     return levels if levels.dtype in (torch.float32, torch.float64) else levels.double()  # integers stay exact
 
 
-def best_first(
+def lexicographic_order(
     costs: Float[Tensor, "B K M"],
-    standing: Int[Tensor, "B K"] | None = None,
-    doubt: Float[Tensor, "B K"] | None = None,
+    *,
+    first: Int[Tensor, "B K"] | None = None,
+    last: Float[Tensor, "B K"] | None = None,
 ) -> Int[Tensor, "B K"]:
-    """Indices of the candidates in lexicographic order of their costs; of equals, the earlier comes first.
+    """Candidate indices in lexicographic order of their costs; equal candidates keep their order.
 
-    The standing, if there is one, is a level before all others, the doubt one after them.
+    Args:
+        costs: levels, the first of which decides.
+        first: an additional level before all others.
+        last: an additional level after all others.
     """
-    # In numpy, which sorts a handful of numbers faster than torch dispatches one operation; its first key comes last.
+    # numpy sorts a few numbers faster than torch dispatches one operation. Its primary key comes last.
     levels = costs.cpu().numpy()
     keys = [levels[..., level] for level in range(levels.shape[2] - 1, -1, -1)]
-    before = [] if standing is None else [standing.cpu().numpy()]
-    after = [] if doubt is None else [doubt.cpu().numpy()]
-    order = np.lexsort([*after, *keys, *before])
-    return torch.from_numpy(order).to(costs.device)
+    before = [] if first is None else [first.cpu().numpy()]
+    after = [] if last is None else [last.cpu().numpy()]
+    return torch.from_numpy(np.lexsort([*after, *keys, *before])).to(costs.device)
 
 
 def is_finite(costs: Float[Tensor, "B K M"]) -> Bool[Tensor, "B K"]:
@@ -64,7 +73,7 @@ def is_finite(costs: Float[Tensor, "B K M"]) -> Bool[Tensor, "B K"]:
 
 
 def _levels_of_values(values: Sequence[Any], *, num_rows: int, num_candidates: int) -> Tensor:
-    """Python values as levels [B, K, M] of numbers, or as ranks [B, K] if they are no numbers."""
+    """Python values as numeric levels [B, K, M], or as ranks [B, K] if they are not numbers."""
     rows = [values] if num_rows == 1 else list(values)
     lengths = [len(row) if isinstance(row, Sequence) else None for row in rows]
     if lengths != [num_candidates] * num_rows:
@@ -72,29 +81,31 @@ def _levels_of_values(values: Sequence[Any], *, num_rows: int, num_candidates: i
         got = lengths[0] if num_rows == 1 else lengths
         raise ValueError(f"the objective returned sequences of length {got}, expected {expected}")
     numbers = [[_numbers(value) for value in row] for row in rows]
-    num_levels = {len(levels) for row in numbers for levels in row}  # tuples of several lengths are Python's to compare
+    num_levels = {len(levels) for row in numbers for levels in row}  # only Python compares tuples of unequal length
     levels = numbers if len(num_levels) == 1 and num_levels != {0} else [_ranks(row) for row in rows]
     return torch.tensor(levels, dtype=torch.float64)
 
 
 def _numbers(value: object) -> tuple[float, ...]:
-    """A number, or a tuple or list of numbers, as levels; none if only Python can compare it."""
+    """A number, or a tuple or list of numbers, as levels; empty if only Python can compare the value."""
     parts = value if isinstance(value, tuple | list) else (value,)
     numbers = [part.item() if isinstance(part, Tensor | np.generic) and part.ndim == 0 else part for part in parts]
-    exact = all(isinstance(part, float) or (isinstance(part, int) and abs(part) <= EXACT_UP_TO) for part in numbers)
+    exact = all(
+        isinstance(part, float) or (isinstance(part, int) and abs(part) <= _MAX_EXACT_INTEGER) for part in numbers
+    )
     return tuple(float(part) for part in numbers) if exact else ()
 
 
 def _ranks(values: Sequence[Any]) -> list[float]:
-    """The place of each value in Python's order, from 0; equals share one, and NaN is that of what has no place."""
+    """Rank of each value in Python's order, from 0; equal values share a rank, values without an order get NaN."""
     ranks = [math.nan] * len(values)
     try:
-        order = sorted((index for index, value in enumerate(values) if _has_place(value)), key=values.__getitem__)
+        order = sorted((index for index, value in enumerate(values) if _is_orderable(value)), key=values.__getitem__)
         for place, index in enumerate(order):
             previous = order[place - 1]
             is_new = place > 0 and values[previous] < values[index]
             ranks[index] = 0.0 if place == 0 else ranks[previous] + is_new
-    except (TypeError, ValueError, RuntimeError) as error:  # arrays and tensors refuse with the latter two
+    except (TypeError, ValueError, RuntimeError) as error:  # arrays and tensors raise the last two
         kinds = ", ".join(sorted({type(value).__name__ for value in values}))
         raise ValueError(
             f"the objective returned costs that cannot be ordered ({kinds}: {error}), "
@@ -103,8 +114,8 @@ def _ranks(values: Sequence[Any]) -> list[float]:
     return ranks
 
 
-def _has_place(value: object) -> bool:
-    """Python would order what is not a number somewhere, without a word."""
+def _is_orderable(value: object) -> bool:
+    """False for values with an infinity or NaN, which Python would silently order somewhere."""
     if isinstance(value, tuple | list):
-        return all(_has_place(part) for part in value)
+        return all(_is_orderable(part) for part in value)
     return not isinstance(value, float | np.floating) or math.isfinite(value)

@@ -1,69 +1,141 @@
-"""What a search answers."""
+"""What a search returns: the final beam, its status, and a trace of every candidate it evaluated.
+
+Axes: B rows searched at once, K candidates, W beam entries, n tokens, M cost levels.
+"""
 
 from dataclasses import dataclass
 from enum import StrEnum
-from typing import Generic
+from functools import cached_property
+from typing import TYPE_CHECKING, Any, Generic, TypeVar
 
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.search.scoring import Decoded
-from waycode.search.trace import Trace, TraceStep
+if TYPE_CHECKING:
+    import pyarrow as pa
+
+Decoded = TypeVar("Decoded")  # what the decode callable returns for K candidates
 
 
 class SearchStatus(StrEnum):
-    """How a search ended; where several are true, the first of NO_COST, UNCERTAIN, DEADLINE is said."""
+    """How a search ended. If several apply, the first of NO_COST, UNCERTAIN, DEADLINE is reported."""
 
     FOUND = "found"
-    UNCERTAIN = "uncertain"  # the gate rejected every candidate that has a cost: the best is one of them
-    DEADLINE = "deadline"  # stopped early: the best has fewer tokens than asked for
-    NO_COST = "no-cost"  # no candidate had a finite cost: the best is no better than any other
+    UNCERTAIN = "uncertain"  # the gate rejected every candidate with a finite cost; the best of those is returned
+    DEADLINE = "deadline"  # stopped early: the result has fewer tokens than asked for
+    NO_COST = "no-cost"  # no candidate had a finite cost; the result is arbitrary
+
+
+@dataclass(frozen=True, kw_only=True)
+class TraceStep:
+    """All K candidates of one depth."""
+
+    ids: Int[Tensor, "B K n"]  # token ids
+    costs: Float[Tensor, "B K M"]  # as the objective returned them
+    rejected: Bool[Tensor, "B K"]  # by the gate
+    usable: Bool[Tensor, "B K"]  # all levels of the cost are finite
+    order: Int[Tensor, "B K"]  # candidate indices, best first
+    beam_width: int  # number of candidates kept, at most
+
+    @property
+    def chosen(self) -> Int[Tensor, "B W"]:
+        """Indices of the kept candidates, best first."""
+        return self.order[:, : self.beam_width]
+
+    @cached_property
+    def rank(self) -> Int[Tensor, "B K"]:
+        """Rank of each candidate in its row; 0 is the best."""
+        return self.order.argsort(dim=1)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Trace:
+    """The depths of a search, in order."""
+
+    steps: tuple[TraceStep, ...]
+
+    def rows(self, row: int = 0) -> list[dict[str, Any]]:
+        """All candidates of one searched row, depth by depth, in the order of enumeration."""
+        found = []
+        for step in self.steps:
+            columns = {
+                "tokens": step.ids, "costs": step.costs, "usable": step.usable, "rejected": step.rejected,
+                "kept": step.rank < step.beam_width, "rank": step.rank,
+            }  # fmt: skip
+            listed = [values[row].tolist() for values in columns.values()]
+            depth = step.ids.shape[2]
+            found += [
+                {"depth": depth, **dict(zip(columns, values, strict=True))} for values in zip(*listed, strict=True)
+            ]
+        return found
+
+    def to_table(self, row: int = 0) -> "pa.Table":
+        """`rows` as a table with typed columns."""
+        import pyarrow as pa
+
+        schema = pa.schema(
+            {
+                "depth": pa.int64(),
+                "tokens": pa.list_(pa.int64()),
+                "costs": pa.list_(pa.float64()),
+                "usable": pa.bool_(),
+                "rejected": pa.bool_(),
+                "kept": pa.bool_(),
+                "rank": pa.int64(),
+            }
+        )
+        return pa.Table.from_pylist(self.rows(row), schema=schema)
 
 
 @dataclass(frozen=True, kw_only=True)
 class SearchResult(Generic[Decoded]):
-    """The final beam, best first; its codes are distinct."""
+    """The final beam, best first. Its token sequences are distinct."""
 
     ids: Int[Tensor, "B W n"]
-    costs: Float[Tensor, "B W M"]  # as the objective gave them, without the gate
+    costs: Float[Tensor, "B W M"]  # as the objective returned them; the gate is not part of them
     rejected: Bool[Tensor, "B W"]  # by the gate
-    decoded: Decoded  # of all K candidates of the last depth
-    chosen: Int[Tensor, "B W"]  # which of these the beam are
+    decoded: Decoded  # all K candidates of the last depth
+    chosen: Int[Tensor, "B W"]  # indices of the beam in `decoded`
     num_decodes: int  # per row
     status: tuple[SearchStatus, ...]  # of each row
     trace: Trace
 
     @property
     def depth(self) -> int:
-        """The number of tokens that was reached."""
+        """Number of tokens of the result; less than asked for if the deadline stopped the search."""
         return self.ids.shape[2]
 
 
-def conclude(steps: list[TraceStep], decoded: Decoded, *, num_decodes: int, is_complete: bool) -> SearchResult[Decoded]:
-    """The result of a search whose last depth decoded to this."""
+def search_result(
+    steps: list[TraceStep], decoded: Decoded, *, num_decodes: int, is_complete: bool
+) -> SearchResult[Decoded]:
+    """The result of a search that evaluated `steps`, the last of which decoded to `decoded`.
+
+    Args:
+        steps: the evaluated depths, at least one.
+        decoded: the candidates of the last depth.
+        num_decodes: decoded candidates per row, over all depths.
+        is_complete: false if a deadline stopped the search before the depth asked for.
+    """
     last = steps[-1]
+    best = last.order[:, :1]  # accepted candidates come first and unusable ones last: the best decides the status
+    usable, rejected = last.usable.gather(1, best)[:, 0].tolist(), last.rejected.gather(1, best)[:, 0].tolist()
+    default_status = SearchStatus.FOUND if is_complete else SearchStatus.DEADLINE
     return SearchResult(
-        ids=take(last.ids, last.chosen),
-        costs=take(last.costs, last.chosen),
+        ids=select_rows(last.ids, last.chosen),
+        costs=select_rows(last.costs, last.chosen),
         rejected=last.rejected.gather(1, last.chosen),
         decoded=decoded,
         chosen=last.chosen,
         num_decodes=num_decodes,
-        status=_status(last, is_complete=is_complete),
+        status=tuple(
+            SearchStatus.NO_COST if not is_usable else SearchStatus.UNCERTAIN if is_rejected else default_status
+            for is_usable, is_rejected in zip(usable, rejected, strict=True)
+        ),
         trace=Trace(steps=tuple(steps)),
     )
 
 
-def take(values: Tensor, index: Tensor) -> Tensor:
-    """values[b, index[b, k]] for values [B, n, m]."""
+def select_rows(values: Tensor, index: Tensor) -> Tensor:
+    """values[b, index[b, k]] for values [B, K, m] and index [B, W]: a tensor [B, W, m]."""
     return values.gather(1, index[..., None].expand(-1, -1, values.shape[2]))
-
-
-def _status(last: TraceStep, *, is_complete: bool) -> tuple[SearchStatus, ...]:
-    best = last.order[:, :1]  # the order puts the accepted first and those without a cost last: one look is enough
-    usable, rejected = last.usable.gather(1, best)[:, 0].tolist(), last.rejected.gather(1, best)[:, 0].tolist()
-    calm = SearchStatus.FOUND if is_complete else SearchStatus.DEADLINE
-    return tuple(
-        SearchStatus.NO_COST if not is_usable else SearchStatus.UNCERTAIN if is_rejected else calm
-        for is_usable, is_rejected in zip(usable, rejected, strict=True)
-    )

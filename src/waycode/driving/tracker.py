@@ -1,8 +1,8 @@
-"""How a car follows a trajectory: perfectly, or by nuPlan's LQR and the bicycle. K cars at once, T samples, M = T - 1.
+"""Trackers: how a vehicle follows a trajectory. `PerfectTracker`, and nuPlan's LQR with a kinematic bicycle.
 
-The LQR is nuPlan's: speed and curvature of the reference are regularised least-squares fits to its poses; one
-acceleration held over the horizon brings the speed to the reference's at its end, one steering rate held over it brings
-lateral and heading error to zero, at the least weighted cost.
+The LQR is nuPlan's. Speed and curvature of the reference are regularised least-squares fits to its poses. One constant
+acceleration over the horizon drives the speed to the reference's speed at its end; one constant steering rate drives
+lateral and heading error to zero, at minimal weighted cost. Axes: K vehicles at once, T samples, M = T - 1.
 """
 
 from collections.abc import Iterator
@@ -14,43 +14,58 @@ import numpy as np
 from jaxtyping import Float
 from scipy.linalg import solveh_banded
 
-from waycode.driving.trajectory import HARD_BRAKING_MPS2, STOP_HORIZON_S, Reference, Trajectory, braking, straight_on
+from waycode.driving.trajectory import (
+    HARD_BRAKING_MPS2,
+    STOP_HORIZON_S,
+    Trajectory,
+    braking_trajectory,
+    straight_trajectory,
+)
 from waycode.driving.vehicle import Command, Vehicle, VehicleState, advance
 from waycode.scene.frames import wrap_angle
 
-SETTLING_S = 0.3  # in which the last of the speed dies away
-LEAST_CURVATURE_PENALTY = 1e-10  # keeps the fit solvable for a reference that stands
+_SETTLING_S = 0.3  # time constant with which the last speed decays when stopping
+_MIN_CURVATURE_PENALTY = 1e-10  # keeps the fit solvable for a reference that stands still
 
 
 @runtime_checkable
 class Tracker(Protocol):
-    """Follows references; no state of its own."""
+    """Follows trajectories. A tracker has no state of its own."""
 
     def follow(
-        self, state: VehicleState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
+        self, state: VehicleState, reference: Trajectory, *, num_steps: int, vehicle: Vehicle, dt_s: float
     ) -> Iterator[VehicleState]:
-        """The states after 1, 2, ..., `num_steps` steps."""
+        """Yields the states after 1, 2, ..., `num_steps` steps.
+
+        Args:
+            state: K vehicles now.
+            reference: K trajectories to follow, [K, T].
+            num_steps: number of steps to simulate.
+            vehicle: dimensions and lags of the vehicles.
+            dt_s: time step.
+        """
 
     def emergency_stop(
         self, state: VehicleState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
     ) -> Trajectory:
-        """What a single car should be told, so that it brakes hard to a stand."""
+        """The trajectory that makes a single vehicle under this tracker brake to standstill at `braking_mps2`."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class PerfectTracker:
-    """The car is where the trajectory says, whatever that takes."""
+    """The vehicle is always exactly where the trajectory says."""
 
     def follow(
-        self, state: VehicleState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
+        self, state: VehicleState, reference: Trajectory, *, num_steps: int, vehicle: Vehicle, dt_s: float
     ) -> Iterator[VehicleState]:
-        last = reference.heading_rad.shape[1] - 1
+        reference = reference.at_rear_axle(vehicle)
+        last = len(reference) - 1
         for step in range(1, num_steps + 1):
             sample = min(step, last)
             heading, speed = reference.heading_rad[:, sample], reference.speed_mps[:, sample]
             yaw_rate = np.asarray(wrap_angle(heading - state.heading_rad) / dt_s)
             state = VehicleState(
-                rear_axle_m=reference.rear_axle_m[:, sample],
+                rear_axle_m=reference.position_m[:, sample],
                 heading_rad=heading,
                 speed_mps=speed,
                 acceleration_mps2=(speed - state.speed_mps) / dt_s,
@@ -62,12 +77,12 @@ class PerfectTracker:
     def emergency_stop(
         self, state: VehicleState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
     ) -> Trajectory:
-        return braking(state, vehicle=vehicle, dt_s=dt_s, braking_mps2=braking_mps2)
+        return braking_trajectory(state, vehicle=vehicle, dt_s=dt_s, braking_mps2=braking_mps2)
 
 
 @dataclass(frozen=True, kw_only=True)
 class LqrTracker:
-    """nuPlan's tracker, with its numbers."""
+    """nuPlan's tracker with nuPlan's parameters."""
 
     speed_weight: float = 10.0
     acceleration_weight: float = 1.0
@@ -81,81 +96,83 @@ class LqrTracker:
     stopping_gain_1ps: float = 0.5
 
     def follow(
-        self, state: VehicleState, reference: Reference, *, num_steps: int, vehicle: Vehicle, dt_s: float
+        self, state: VehicleState, reference: Trajectory, *, num_steps: int, vehicle: Vehicle, dt_s: float
     ) -> Iterator[VehicleState]:
+        reference = reference.at_rear_axle(vehicle)
         speed = self.fitted_speed(reference, dt_s=dt_s)
         last = speed.shape[1] - 1  # beyond the end of the reference the last values hold
         ahead = np.minimum(np.arange(num_steps)[:, None] + np.arange(self.horizon_steps), last)  # [S, H]
         bends = _moments(self.fitted_curvature(reference, speed, dt_s=dt_s)[:, ahead], dt_s=dt_s)  # [K, S, 5]
         for step in range(num_steps):
-            wanted = speed[:, min(step + self.horizon_steps, last)]
+            target = speed[:, min(step + self.horizon_steps, last)]
             sample = min(step, reference.heading_rad.shape[1] - 1)
-            errors = _errors(state, reference.rear_axle_m[:, sample], reference.heading_rad[:, sample])
-            command = self._command(state, wanted, errors, bends[:, step], vehicle=vehicle, dt_s=dt_s)
+            errors = _errors(state, reference.position_m[:, sample], reference.heading_rad[:, sample])
+            command = self._command(state, target, errors, bends[:, step], vehicle=vehicle, dt_s=dt_s)
             state = advance(state, command, vehicle=vehicle, dt_s=dt_s)
             yield state
 
     def emergency_stop(
         self, state: VehicleState, *, vehicle: Vehicle, dt_s: float, braking_mps2: float = HARD_BRAKING_MPS2
     ) -> Trajectory:
-        """Of a reference that comes to a stand this tracker makes a crawl: it asks for a share of the difference.
+        """A stop that compensates for the tracker's gain.
 
-        So the reference is, at the horizon, slower than the car should be by what makes up for that: below zero, too.
+        The tracker commands only a share of the speed difference at the horizon, so it follows a plain stop by
+        crawling. The reference speed is therefore lowered by what makes up for that, below zero if necessary.
         """
         count, horizon = round(STOP_HORIZON_S / dt_s) + 1, self.horizon_steps
         speed, acceleration = max(0.0, float(state.speed_mps[0])), float(state.acceleration_mps2[0])
-        asked = [speed]  # of the reference: now, at the horizon, and after it
+        reference_mps = [speed]  # now, then from the horizon on
         for _ in range(count):
-            left = max(0.0, speed + vehicle.acceleration_lag_s * acceleration)  # if the brakes were let go now
-            command = -min(braking_mps2, left / SETTLING_S)
+            left = max(0.0, speed + vehicle.acceleration_lag_s * acceleration)  # the speed that remains if braking ends now
+            command = -min(braking_mps2, left / _SETTLING_S)
             gain = self.stopping_gain_1ps if speed <= self.stopping_speed_mps else self._gain_1ps(dt_s)
-            asked.append(speed + command / gain)
-            acceleration += vehicle.arriving(dt_s) * (command - acceleration)
+            reference_mps.append(speed + command / gain)
+            acceleration += vehicle.acceleration_response(dt_s) * (command - acceleration)
             speed += dt_s * acceleration
         at = np.concatenate([[0], np.arange(horizon, horizon + count)])
-        return straight_on(state, np.interp(np.arange(count), at, asked), vehicle=vehicle, dt_s=dt_s)
+        return straight_trajectory(state, np.interp(np.arange(count), at, reference_mps), vehicle=vehicle, dt_s=dt_s)
 
     def _gain_1ps(self, dt_s: float) -> float:
-        """Acceleration per difference between the speed at the horizon and that of now."""
+        """Commanded acceleration per m/s of difference between reference speed at the horizon and current speed."""
         span_s = self.horizon_steps * dt_s
         return span_s * self.speed_weight / (span_s**2 * self.speed_weight + self.acceleration_weight)
 
-    def fitted_speed(self, reference: Reference, *, dt_s: float) -> Float[np.ndarray, "K M"]:
-        """Speeds whose sums explain the reference's positions, with a penalty on jerk."""
-        moved = np.diff(reference.rear_axle_m, axis=1)
+    def fitted_speed(self, reference: Trajectory, *, dt_s: float) -> Float[np.ndarray, "K M"]:
+        """Speeds that integrate to the reference's positions, with a penalty on jerk."""
+        moved = np.diff(reference.position_m, axis=1)
         heading = reference.heading_rad[:, :-1]
         along = moved[..., 0] * np.cos(heading) + moved[..., 1] * np.sin(heading)
         return along @ _speed_smoother(along.shape[1], dt_s, self.jerk_penalty).T
 
     def fitted_curvature(
-        self, reference: Reference, speed_mps: Float[np.ndarray, "K M"], *, dt_s: float
+        self, reference: Trajectory, speed_mps: Float[np.ndarray, "K M"], *, dt_s: float
     ) -> Float[np.ndarray, "K M"]:
-        """Curvatures that explain the reference's turns at these speeds, with a penalty on their rate.
+        """Curvatures that explain the reference's heading changes at these speeds, with a penalty on their rate.
 
-        Each is coupled to its neighbours alone: the least squares of all cars are one tridiagonal system.
+        Each curvature is coupled to its neighbours only, so the fits of all vehicles are one tridiagonal system.
         """
         turned, moved = wrap_angle(np.diff(reference.heading_rad, axis=1)), speed_mps * dt_s
-        coupling = np.full(turned.shape, self.curvature_rate_penalty / dt_s**2)  # of each to the one before
+        coupling = np.full(turned.shape, self.curvature_rate_penalty / dt_s**2)  # to the previous sample
         coupling[:, 0] = 0.0
         diagonal = moved**2 + coupling
         diagonal[:, :-1] += coupling[:, 1:]
-        diagonal[:, 0] += LEAST_CURVATURE_PENALTY
-        bands = np.stack([-coupling.ravel(), diagonal.ravel()])[-diagonal.size :]  # a single one has no neighbour
+        diagonal[:, 0] += _MIN_CURVATURE_PENALTY
+        bands = np.stack([-coupling.ravel(), diagonal.ravel()])[-diagonal.size :]  # a single sample has no neighbour
         return np.asarray(solveh_banded(bands, (moved * turned).ravel(), check_finite=False)).reshape(turned.shape)
 
     def _command(
         self,
         state: VehicleState,
-        wanted_mps: Float[np.ndarray, " K"],
+        target_mps: Float[np.ndarray, " K"],
         errors: tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]],
         bends: Float[np.ndarray, "K 5"],
         *,
         vehicle: Vehicle,
         dt_s: float,
     ) -> Command:
-        """Acceleration and steering rate: for the speed wanted at the horizon, and for the way until then."""
-        stopping = (wanted_mps <= self.stopping_speed_mps) & (state.speed_mps <= self.stopping_speed_mps)
-        acceleration = np.where(stopping, self.stopping_gain_1ps, self._gain_1ps(dt_s)) * (wanted_mps - state.speed_mps)
+        """Acceleration for the reference speed at the horizon, steering rate for the path until then."""
+        stopping = (target_mps <= self.stopping_speed_mps) & (state.speed_mps <= self.stopping_speed_mps)
+        acceleration = np.where(stopping, self.stopping_gain_1ps, self._gain_1ps(dt_s)) * (target_mps - state.speed_mps)
         steering_rate = self._steering_rate(state, acceleration, errors, bends, vehicle=vehicle, dt_s=dt_s)
         return Command(acceleration_mps2=acceleration, steering_rate_radps=np.where(stopping, 0.0, steering_rate))
 
@@ -169,11 +186,11 @@ class LqrTracker:
         vehicle: Vehicle,
         dt_s: float,
     ) -> Float[np.ndarray, " K"]:
-        """The held steering rate of least cost: the errors at the horizon are linear in it."""
+        """The constant steering rate of least cost: the errors at the horizon are linear in it."""
         speed, (lateral, turn) = state.speed_mps, errors
         held, growing = _held_and_growing(self.horizon_steps, dt_s)
-        # Without steering from the errors of now, and by a unit steering rate from none.
-        curve = (state.steering_rad / vehicle.wheelbase_m)[:, None] * held - bends  # how the car bends, not the way
+        # Errors at the horizon without steering, and their change per unit of steering rate.
+        curve = (state.steering_rad / vehicle.wheelbase_m)[:, None] * held - bends  # curvature relative to the reference
         travelled = speed * held[0] + acceleration_mps2 * held[1]
         free_lateral, free_turn = _drift(curve, speed, acceleration_mps2)
         lateral, turn = lateral + turn * travelled + free_lateral, turn + free_turn
@@ -186,25 +203,25 @@ class LqrTracker:
 def _errors(
     state: VehicleState, rear_axle_m: Float[np.ndarray, "K 2"], heading_rad: Float[np.ndarray, " K"]
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-    """How far left of the reference cars are, and turned."""
+    """Lateral offset from the reference (left positive) and heading error."""
     away = state.rear_axle_m - rear_axle_m
     lateral = away[:, 1] * np.cos(heading_rad) - away[:, 0] * np.sin(heading_rad)
     return lateral, wrap_angle(state.heading_rad - heading_rad)
 
 
 def _moments(curvature_1pm: Float[np.ndarray, "*shape H"], *, dt_s: float) -> Float[np.ndarray, "*shape 5"]:
-    """All that `_drift` needs to know of curvatures over the H steps of a horizon."""
+    """The moments of a curvature profile over H steps that `_drift` needs."""
     return curvature_1pm @ _moment_weights(curvature_1pm.shape[-1], dt_s)
 
 
 def _drift(
     moments: Float[np.ndarray, "*K 5"], speed_mps: Float[np.ndarray, " K"], acceleration_mps2: Float[np.ndarray, " K"]
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-    """How far cars that drive curves get to the left over the horizon, and how much they turn.
+    """Lateral displacement and heading change over the horizon, for given curvature moments.
 
-    The turn is the sum of m_j c_j and the way to the left that of m_j c_j r_j, with c_j the curvature at step j, m_j =
-    dt (v + a t_j) the distance of that step and r_j that of all steps after it: polynomials in speed v and acceleration
-    a, whose coefficients are moments of the curvature.
+    The heading change is sum m_j c_j and the displacement sum m_j c_j r_j, with c_j the curvature at step j,
+    m_j = dt (v + a t_j) the distance of that step and r_j the distance of all later steps. Both are polynomials in
+    speed v and acceleration a whose coefficients are moments of the curvature.
     """
     m, v, a = moments, speed_mps, acceleration_mps2
     return v * (v * m[..., 2] + a * m[..., 3]) + a * a * m[..., 4], v * m[..., 0] + a * m[..., 1]
@@ -213,7 +230,7 @@ def _drift(
 @lru_cache(maxsize=16)
 def _moment_weights(horizon_steps: int, dt_s: float) -> Float[np.ndarray, "H 5"]:
     time_s = dt_s * np.arange(horizon_steps)
-    after = np.arange(horizon_steps)[::-1]  # how many steps come after each, and the sum of their times
+    after = np.arange(horizon_steps)[::-1]  # number of later steps, and the sum of their times below
     times_after = time_s.sum() - time_s.cumsum()
     to_turn = [np.ones(horizon_steps), time_s]
     to_left = [after, times_after + time_s * after, time_s * times_after]
@@ -222,7 +239,7 @@ def _moment_weights(horizon_steps: int, dt_s: float) -> Float[np.ndarray, "H 5"]
 
 @lru_cache(maxsize=16)
 def _held_and_growing(horizon_steps: int, dt_s: float) -> tuple[Float[np.ndarray, "5"], Float[np.ndarray, "5"]]:
-    """The moments of a curvature of 1, and of one that grows by 1 per second from 0."""
+    """The moments of a constant curvature of 1, and of a curvature that grows from 0 by 1 per second."""
     held = _moments(np.ones(horizon_steps), dt_s=dt_s)
     return held, _moments(dt_s * np.arange(horizon_steps), dt_s=dt_s)
 
@@ -230,7 +247,7 @@ def _held_and_growing(horizon_steps: int, dt_s: float) -> tuple[Float[np.ndarray
 def steering_of(
     yaw_rate_radps: Float[np.ndarray, " K"], speed_mps: Float[np.ndarray, " K"], *, vehicle: Vehicle
 ) -> Float[np.ndarray, " K"]:
-    """The steering angle that turns a rolling car so fast; a car that stands is taken to steer straight ahead."""
+    """The steering angle for a yaw rate; 0 below 0.5 m/s, where the yaw rate says little about it."""
     rolling = np.abs(speed_mps) > 0.5
     curvature = yaw_rate_radps / np.where(rolling, speed_mps, 1.0)
     angle = np.where(rolling, np.arctan(vehicle.wheelbase_m * curvature), 0.0)
@@ -239,7 +256,7 @@ def steering_of(
 
 @lru_cache(maxsize=16)
 def _speed_smoother(count: int, dt_s: float, jerk_penalty: float) -> Float[np.ndarray, "M M"]:
-    """The matrix from distances along the heading to fitted speeds: the fit is linear, whatever the headings."""
+    """The matrix from distances per step to fitted speeds; the fit is linear and does not depend on headings."""
     sums = np.tri(count) * dt_s  # unknowns: the first speed, then accelerations
     sums[:, 0] = 1.0
     design = dt_s * sums
