@@ -171,7 +171,7 @@ def test_collisions_are_told_apart_as_nuplan_does(
     ego = moving(100, ego_y_m, speed_mps=ego_mps, steps=1)
     history = run(ego, others(other, steps=1, heading_deg=heading_deg))
     (collision,) = Assessment(history).collisions
-    assert (collision.type, collision.at_fault) == (kind, at_fault)
+    assert (collision.type.label, collision.at_fault) == (kind, at_fault)
     result = metric("no_at_fault_collision", history)
     assert result.score == float(not at_fault)
     assert [evidence.track_id for evidence in result.evidence] == (["other-0"] if at_fault else [])

@@ -123,4 +123,4 @@ def test_collisions_are_of_the_kind_that_the_fixture_is_named_after(
     name: str, kinds: list[str], shared_data: Path
 ) -> None:
     fixture = read_fixture(shared_data / "nuplan-metric-fixtures" / "no_ego_at_fault_collision" / f"{name}.json")
-    assert [collision.type for collision in Assessment(fixture.history).collisions] == kinds
+    assert [collision.type.label for collision in Assessment(fixture.history).collisions] == kinds

@@ -5,8 +5,8 @@ The formula is nuPlan's; where our maps differ from nuPlan's the modules say wha
 """
 
 from waycode.simulation.metrics.assessment import Assessment
-from waycode.simulation.metrics.collisions import Collision, CollisionType
 from waycode.simulation.metrics.results import Evidence, MetricResult, Statistic, StatisticKind
+from waycode.simulation.metrics.safety import EgoCollision
 from waycode.simulation.metrics.score import (
     METRICS,
     ClosedLoopScore,
@@ -20,8 +20,7 @@ __all__ = [
     "METRICS",
     "Assessment",
     "ClosedLoopScore",
-    "Collision",
-    "CollisionType",
+    "EgoCollision",
     "Evidence",
     "Metric",
     "MetricResult",

@@ -7,9 +7,9 @@ import numpy as np
 
 from waycode.driving.lane_strips import LaneStrips, lane_strips
 from waycode.simulation.history import History
-from waycode.simulation.metrics.collisions import Boxes, Collision, find_collisions
 from waycode.simulation.metrics.dynamics import Dynamics, dynamics
 from waycode.simulation.metrics.progress import Progress, progress_along_route
+from waycode.simulation.metrics.safety import EgoCollision, TrackBoxes, find_collisions
 from waycode.simulation.metrics.whereabouts import Whereabouts, locate
 
 
@@ -28,12 +28,12 @@ class Assessment:
         return locate(self.history.ego, self.index, map_features=self.history.map)
 
     @cached_property
-    def boxes(self) -> Boxes:
-        return Boxes.of(self.history.tracks)
+    def boxes(self) -> TrackBoxes:
+        return TrackBoxes.of(self.history.tracks)
 
     @cached_property
-    def collisions(self) -> tuple[Collision, ...]:
-        return find_collisions(self.history, self.boxes, in_one_lane=self.whereabouts.in_one_lane)
+    def collisions(self) -> tuple[EgoCollision, ...]:
+        return find_collisions(self.history.ego, self.boxes, in_one_lane=self.whereabouts.in_one_lane)
 
     @cached_property
     def progress(self) -> Progress | None:
