@@ -16,7 +16,7 @@ from waycode.features import collate, extract
 from waycode.model import Model, SceneMemory, Trajectories
 from waycode.model.saved import load_model
 from waycode.model.search_adapter import PrefixDecoder, PrefixState
-from waycode.planner.agents import recorded_agents
+from waycode.planner import recorded_agents
 from waycode.search import SearchResult, beam_search, refine
 
 TARGET_RATIO = 4.0  # naive decoding takes at least so many times as long

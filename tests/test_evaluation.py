@@ -35,7 +35,7 @@ from waycode.evaluation.reconstruction_report import (
 )
 from waycode.model import Model
 from waycode.model.search_adapter import PrefixDecoder
-from waycode.planner.agents import recorded_agents
+from waycode.planner import recorded_agents
 from waycode.scene import Scene
 from waycode.training.config import tiny
 from waycode.training.losses import average_displacement_m

@@ -1,36 +1,65 @@
-"""PDM-Closed (Dauner et al., 2023): fifteen IDM drives along the route, simulated, scored; the best is driven.
+"""PDM-Closed (Dauner et al., 2023): simulates fifteen IDM proposals along the route, scores them, drives the best.
 
-Differences from the original: speed limits and bends ahead are seen in time, an offset proposal runs along the
-centreline's arclength, and the path goes on straight where the route ends. Where the map has no drivable areas, the
-road ends at its edges (`driving.drivable`); where it has no speed limits, one may drive at 15 m/s as in the original,
-or as fast as anyone was seen to drive the same way nearby (`proposals.Way`).
+Differences from the original: speed limits and bends ahead are anticipated, an offset proposal runs along the
+centreline's arclength, and the path continues straight where the route ends. Where the map has no drivable areas, the
+road ends at its edges (`DrivableArea`); where it has no speed limits, the target speed is 15 m/s as in the original, or
+the highest speed observed on the same road (`Road.ahead_of`). Lane keeping is measured by the offset from the route's
+centreline, not by lane polygons.
+
+Score = no at-fault collision x drivable area x driving direction x (5 progress + 5 TTC + 2 comfort) / 12.
+Axes: K proposals, S samples (0 is now), J others, F >= S + 9 samples of the forecast.
 """
 
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from waycode.baselines.pdm_score import TTC_STEPS, Drives, score
-from waycode.baselines.proposals import Way, propose, trajectory_of
-from waycode.driving import IdmConfig, LqrTracker, Observation, Reference, Tracker, Trajectory, VehicleState
-from waycode.driving.drivable import DrivableArea, drivable_area
-from waycode.driving.forecast import Forecast, forecast
-from waycode.driving.lane_strips import lane_strips
+from waycode.baselines.idm import idm_proposals
+from waycode.driving import (
+    Forecast,
+    IdmConfig,
+    LqrTracker,
+    Observation,
+    Road,
+    Tracker,
+    Trajectory,
+    Vehicle,
+    constant_velocity_forecast,
+)
+from waycode.driving.collisions import (
+    TTC_LOOKS,
+    TTC_STOPPED_MPS,
+    bearing,
+    box_overlaps,
+    classify_collisions,
+    front_overlaps,
+    is_at_fault,
+    is_relevant_for_ttc,
+)
+from waycode.driving.drivable import OUTSIDE_TOLERANCE_M, DrivableArea
+from waycode.driving.forecast import forecast_corners_m
+from waycode.driving.vehicle import forward
+from waycode.scene import TrackType
+from waycode.scene.kinematics import motion, within_comfort
+
+_PROGRESS_WEIGHT, _TTC_WEIGHT, _COMFORT_WEIGHT = 5.0, 5.0, 2.0
+_MIN_PROGRESS_M = 0.1  # if no proposal gets farther, all count as equal
+_ONCOMING_M, _FAR_ONCOMING_M = 2.0, 6.0  # driven beside the route's lane: half the score, none
 
 
 @dataclass(frozen=True, kw_only=True)
 class PdmConfig:
-    """PDM-Closed's numbers."""
+    """PDM-Closed's parameters."""
 
     offsets_m: tuple[float, ...] = (0.0, 1.0, -1.0)
-    speed_shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)
+    speed_shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)  # of the road's target speed
     horizon_s: float = 4.0
     idm: IdmConfig = field(
         default_factory=lambda: IdmConfig(acceleration_mps2=1.5, braking_mps2=3.0, fallback_speed_mps=15.0)
     )
-    emergency_s: float = 2.0
-    emergency_speed_mps: float = 5.0
+    emergency_s: float = 2.0  # an at-fault collision this soon triggers the emergency brake ...
+    emergency_speed_mps: float = 5.0  # ... at or below this speed
 
     def __post_init__(self) -> None:
         if not self.offsets_m or not self.speed_shares or min(self.speed_shares) <= 0:
@@ -38,65 +67,147 @@ class PdmConfig:
 
 
 @dataclass(frozen=True, kw_only=True)
-class PdmMemory:
-    """What holds for a whole scenario."""
-
-    way: Way
-    drivable: DrivableArea | None
-
-
-@dataclass(frozen=True, kw_only=True)
 class PdmClosed:
-    """The rule-based planner that is hardest to beat in nuPlan's closed loop."""
+    """The rule-based driver that is hardest to beat in nuPlan's closed loop."""
 
     config: PdmConfig = field(default_factory=PdmConfig)
-    tracker: Tracker = field(default_factory=LqrTracker)  # what follows the plans: nuPlan's, if nothing else is said
+    tracker: Tracker = field(default_factory=LqrTracker)  # the tracker that follows the plans; nuPlan's by default
 
-    def plan(self, observation: Observation) -> Trajectory:
-        memory = observation.memory
-        if not isinstance(memory, PdmMemory):
-            way = Way.of(observation, fallback_mps=self.config.idm.fallback_speed_mps)
-            features = observation.scene.map
-            memory = PdmMemory(way=way, drivable=drivable_area(features, lane_strips(features)))
-        num_steps = round(self.config.horizon_s / observation.scene.dt_s)
-        others = forecast(observation, num_steps=num_steps + TTC_STEPS[-1])
-        proposals = self._proposals(observation, memory.way, others, num_steps=num_steps)
-        dt_s = observation.scene.dt_s
-        drives = self._driven(observation, proposals, num_steps=num_steps)
-        scores = score(drives, others, path=memory.way.path, drivable=memory.drivable, dt_s=dt_s)
-        best = int(scores.total.argmax())
-        slow = float(observation.ego.speed_mps[0]) <= self.config.emergency_speed_mps
-        if slow and scores.collision_step[best] * dt_s <= self.config.emergency_s:
-            stop = self.tracker.emergency_stop(observation.ego, vehicle=observation.vehicle, dt_s=dt_s)
-            return replace(stop, memory=memory)
-        return trajectory_of(proposals, best, vehicle=observation.vehicle, memory=memory)
+    def reset(self, observation: Observation) -> Road:
+        return Road.ahead_of(
+            observation.scene,
+            observation.ego,
+            vehicle=observation.vehicle,
+            fallback_mps=self.config.idm.fallback_speed_mps,
+        )
 
-    def _proposals(self, observation: Observation, way: Way, others: Forecast, *, num_steps: int) -> Reference:
-        """Every offset with every share of the allowed speed; the slowest on the centreline comes first."""
-        config = self.config
-        return propose(
+    def plan(self, state: Road, observation: Observation) -> tuple[Trajectory, Road]:
+        config, scene, vehicle = self.config, observation.scene, observation.vehicle
+        num_steps, dt_s = round(config.horizon_s / scene.dt_s), scene.dt_s
+        others = constant_velocity_forecast(
+            scene, observation.agent, num_steps=num_steps + TTC_LOOKS[-1], near=observation.ego
+        )
+        proposals = idm_proposals(
             observation,
-            way,
+            state,
             others,
             offset_m=np.repeat(np.array(config.offsets_m), len(config.speed_shares)),
             speed_share=np.tile(np.array(config.speed_shares), len(config.offsets_m)),
             num_steps=num_steps,
             config=config.idm,
         )
-
-    def _driven(self, observation: Observation, proposals: Reference, *, num_steps: int) -> Drives:
-        """What the car would make of each proposal."""
         start = observation.ego.repeated(len(proposals.heading_rad))
-        dt_s, vehicle = observation.scene.dt_s, observation.vehicle
-        after = self.tracker.follow(start, proposals, num_steps=num_steps, vehicle=vehicle, dt_s=dt_s)
-        states = [start, *after]
-        return Drives(
-            rear_axle_m=np.stack([state.rear_axle_m for state in states], axis=1),
-            heading_rad=_over_time(states, "heading_rad"),
-            speed_mps=_over_time(states, "speed_mps"),
-            vehicle=vehicle,
+        simulated = self.tracker.follow(start, proposals, num_steps=num_steps, vehicle=vehicle, dt_s=dt_s)
+        scores = score_proposals(
+            Trajectory.of_states([start, *simulated]), others, road=state, vehicle=vehicle, dt_s=dt_s
         )
+        best = int(scores.total.argmax())
+        is_slow = float(observation.ego.speed_mps[0]) <= config.emergency_speed_mps
+        if is_slow and scores.collision_step[best] * dt_s <= config.emergency_s:
+            return self.tracker.emergency_stop(observation.ego, vehicle=vehicle, dt_s=dt_s), state
+        return proposals.select(best).at_centre(vehicle), state
 
 
-def _over_time(states: list[VehicleState], name: str) -> Float[np.ndarray, "K S"]:
-    return np.stack([getattr(state, name) for state in states], axis=1)
+@dataclass(frozen=True, kw_only=True)
+class ProposalScores:
+    """PDM-Closed's scores of K proposals."""
+
+    total: Float[np.ndarray, " K"]
+    collision_step: Float[np.ndarray, " K"]  # sample of the first at-fault collision; infinite without one
+
+
+def score_proposals(
+    drives: Trajectory, others: Forecast[np.ndarray], *, road: Road, vehicle: Vehicle, dt_s: float
+) -> ProposalScores:
+    """Scores K simulated proposals, trajectories of the rear axle."""
+    path = road.path
+    centre_m = drives.at_centre(vehicle).position_m
+    along, offset = path.project(centre_m)
+    index = path.index_at(along)
+    half_width = path.half_width_m[index]
+    in_one_lane = np.abs(offset) + vehicle.width_m / 2 <= half_width
+    no_collision, collision_step = _collisions(drives, others, in_one_lane, vehicle=vehicle, dt_s=dt_s)
+    multiplier = no_collision * _on_road(drives, road.drivable, vehicle)
+    multiplier = multiplier * _direction(centre_m, np.abs(offset) > 2 * half_width)
+    progress = (along[:, -1] - along[:, 0]) * multiplier
+    best = float(progress.max())
+    share = progress / best if best > _MIN_PROGRESS_M else (multiplier > 0).astype(np.float64)
+    keeps_ttc = _time_to_collision(drives, others, in_one_lane, path.in_junction[index], vehicle=vehicle, dt_s=dt_s)
+    moves = motion(drives.speed_mps[..., None] * forward(drives.heading_rad), drives.heading_rad, dt_s=dt_s)
+    weighted = _PROGRESS_WEIGHT * share + _TTC_WEIGHT * keeps_ttc + _COMFORT_WEIGHT * within_comfort(moves)
+    total = multiplier * weighted / (_PROGRESS_WEIGHT + _TTC_WEIGHT + _COMFORT_WEIGHT)
+    return ProposalScores(total=total, collision_step=collision_step)
+
+
+def _collisions(
+    drives: Trajectory,
+    others: Forecast[np.ndarray],
+    in_one_lane: Bool[np.ndarray, "K S"],
+    *,
+    vehicle: Vehicle,
+    dt_s: float,
+) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
+    """1 without an at-fault collision, 0.5 with an object, 0 with a road user; and the sample of the first."""
+    count = len(drives.heading_rad)
+    value, first_step = np.ones(count), np.full(count, np.inf)
+    car, other, step = _first_contacts(drives, others, (0,), vehicle=vehicle, dt_s=dt_s)
+    rear_axle, heading = drives.position_m[car, step], drives.heading_rad[car, step]
+    collision_type = classify_collisions(
+        drives.speed_mps[car, step],
+        np.linalg.norm(others.velocity_mps[other, step], axis=1),
+        bearing_rad=bearing(rear_axle, heading, others.position_m[other, step]),
+        front=front_overlaps(rear_axle, heading, forecast_corners_m(others, other, step), vehicle=vehicle),
+    )
+    at_fault = is_at_fault(collision_type, in_one_lane=in_one_lane[car, step])
+    worth = np.where(others.types[other] == TrackType.OTHER, 0.5, 0.0)
+    np.minimum.at(value, car[at_fault], worth[at_fault])
+    np.minimum.at(first_step, car[at_fault], step[at_fault].astype(np.float64))
+    return value, first_step
+
+
+def _first_contacts(
+    drives: Trajectory, others: Forecast[np.ndarray], looks: tuple[int, ...], *, vehicle: Vehicle, dt_s: float
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Pairs (proposal, other) that ever touch, with the sample of the first contact; not those that touch now."""
+    car, other, step, look = box_overlaps(drives, others, vehicle=vehicle, looks=looks, dt_s=dt_s)
+    touching_now = np.zeros((len(drives.heading_rad), len(others)), np.bool_)
+    now = (step == 0) & (look == 0)
+    touching_now[car[now], other[now]] = True
+    later = ~touching_now[car, other]
+    pairs, first = np.unique(car[later] * max(len(others), 1) + other[later], return_index=True)  # sorted by sample
+    return pairs // max(len(others), 1), pairs % max(len(others), 1), step[later][first]
+
+
+def _time_to_collision(
+    drives: Trajectory,
+    others: Forecast[np.ndarray],
+    in_one_lane: Bool[np.ndarray, "K S"],
+    in_junction: Bool[np.ndarray, "K S"],
+    *,
+    vehicle: Vehicle,
+    dt_s: float,
+) -> Float[np.ndarray, " K"]:
+    """1 for proposals that, at constant velocity, touch nobody relevant within a second of any sample."""
+    value = np.ones(len(drives.heading_rad))
+    car, other, step = _first_contacts(drives, others, TTC_LOOKS, vehicle=vehicle, dt_s=dt_s)
+    angle = bearing(drives.position_m[car, step], drives.heading_rad[car, step], others.position_m[other, step])
+    counts = is_relevant_for_ttc(angle, in_one_lane=in_one_lane[car, step], in_junction=in_junction[car, step])
+    value[car[counts & (drives.speed_mps[car, step] > TTC_STOPPED_MPS)]] = 0.0
+    return value
+
+
+def _on_road(drives: Trajectory, drivable: DrivableArea | None, vehicle: Vehicle) -> Float[np.ndarray, " K"]:
+    """0 for proposals with a corner off the road; 1 where the ego starts off the road or the map has none."""
+    if drivable is None:
+        return np.ones(len(drives.heading_rad))
+    corners = drives.corners_m(vehicle)
+    outside = drivable.outside_m(corners.reshape(-1, 2)).reshape(corners.shape[:3]).max(axis=-1)
+    inside = outside < OUTSIDE_TOLERANCE_M
+    return np.where(inside[:, 0], inside.all(axis=1), True).astype(np.float64)
+
+
+def _direction(centre_m: Float[np.ndarray, "K S 2"], off_route: Bool[np.ndarray, "K S"]) -> Float[np.ndarray, " K"]:
+    """1 for less than 2 m driven beside the route's lane, 0.5 for less than 6 m, else 0."""
+    moved = np.linalg.norm(np.diff(centre_m, axis=1), axis=-1)
+    wrong = np.where(off_route[:, 1:] & ~off_route[:, :1], moved, 0).sum(axis=1)
+    return np.select([wrong < _ONCOMING_M, wrong < _FAR_ONCOMING_M], [1.0, 0.5], default=0.0)

@@ -10,7 +10,7 @@ from waycode.cli.console import progress, say, say_json
 from waycode.cli.data import Flag, UsageError
 
 if TYPE_CHECKING:
-    from waycode.planner import Entry, ManoeuvreIndex
+    from waycode.planner import ManoeuvreIndex, RecordedManoeuvre
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,7 +67,7 @@ class Find:
         with progress("encoding", len(dataset)) as advance:
             return build_index(dataset, planner, levels=self.levels, on_scenes=advance)
 
-    def _found(self, index: "ManoeuvreIndex") -> "list[Entry]":
+    def _found(self, index: "ManoeuvreIndex") -> "list[RecordedManoeuvre]":
         if self.prefix is not None:
             return index.find(prefix=tokens_of(self.prefix))
         scene_id, _, agent_id = (self.like or "").rpartition(":")

@@ -8,7 +8,7 @@ from rich.text import Text
 
 from waycode.cli.tables import plain_table
 from waycode.objectives.registry import ObjectiveDescription, Parameter
-from waycode.planner import Entry, Plan
+from waycode.planner import Plan, RecordedManoeuvre
 
 GRAMMAR = """a + b, 2 * a    sums and weights
 a then b        a first; of those that are equal in it, the best by b
@@ -34,7 +34,7 @@ def plan_table(plan: Plan, title: str) -> Table:
     return table
 
 
-def entries_table(found: Sequence[Entry], *, num_found: int, num_indexed: int) -> Table:
+def entries_table(found: Sequence[RecordedManoeuvre], *, num_found: int, num_indexed: int) -> Table:
     """Recorded manoeuvres, with how far their codes are from what was asked for."""
     table = plain_table(
         f"{num_found:,} of {num_indexed:,} recorded manoeuvres", "scene", "index", "road user", "manoeuvre", "tokens",

@@ -1,14 +1,17 @@
-"""nuPlan's rules for at-fault collisions and for time to collision, shared by metrics, baselines and drivers.
+"""nuPlan's rules for at-fault collisions and time to collision, shared by metrics, baselines and objectives.
 
-Callers bring their own inputs (recorded tracks or forecasts, lane polygons or offsets to a centreline); the rules are
-here only. Axes: *n pairs of the ego and another road user at one time.
+Callers bring their own inputs (recorded tracks or forecasts, lane polygons or offsets from a centreline); the rules are
+here only. Axes: *n pairs of the ego and another road user at one time; K trajectories, S samples, J others.
 """
 
+from dataclasses import dataclass, replace
 from enum import IntEnum
 
 import numpy as np
-from jaxtyping import Bool, Float, Int8
+from jaxtyping import Bool, Float, Int, Int8
 
+from waycode.driving.forecast import Forecast, forecast_corners_m, forecast_radius_m
+from waycode.driving.trajectory import Trajectory
 from waycode.driving.vehicle import Vehicle, forward
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap
@@ -126,3 +129,158 @@ def is_relevant_for_ttc(
         in_junction: whether the ego is in a junction.
     """
     return np.asarray((bearing_rad < AHEAD_RAD) | ((~in_one_lane | in_junction) & (bearing_rad <= BEHIND_RAD)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class SafetyMargin:
+    """How much larger than they are the boxes of others are taken to be, on each side."""
+
+    ahead_m: float = 0.0  # at both ends
+    beside_m: float = 0.0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Conflicts:
+    """Conflicts of K trajectories with a forecast."""
+
+    first_step: Float[np.ndarray, " K"]  # sample of the first at-fault collision; infinite without one
+    keeps_time_to_collision: Bool[np.ndarray, " K"]  # never less than 0.9 s to a collision at constant velocity
+
+
+TTC_LOOKS = (0, 3, 6, 9)  # samples ahead at which boxes are compared; nuPlan requires more than 0.95 s at 10 Hz
+
+
+def find_conflicts(
+    trajectories: Trajectory,
+    others: Forecast[np.ndarray],
+    *,
+    vehicle: Vehicle,
+    in_one_lane: Bool[np.ndarray, "K S"],
+    in_junction: Bool[np.ndarray, "K S"],
+    margin: SafetyMargin,
+    stride: int,
+    dt_s: float,
+) -> Conflicts:
+    """At-fault collisions and time to collision of K trajectories, in one pass over the overlapping boxes.
+
+    Contacts that exist now do not count. The first contact with a road user decides whose fault all contacts with it
+    are; a road user that the ego hits blamelessly does not count for the time to collision either.
+
+    Args:
+        trajectories: K trajectories of S samples from now on.
+        others: the forecast, of at least S + 9 samples.
+        vehicle: the ego's dimensions.
+        in_one_lane: whether the ego keeps to one lane at each sample.
+        in_junction: whether it is in a junction.
+        margin: enlarges the others for collisions, not for the time to collision.
+        stride: every `stride`-th sample is looked at.
+        dt_s: time between samples.
+    """
+    ego = trajectories.at_rear_axle(vehicle)
+    count = len(ego.heading_rad)
+    first_step, keeps_ttc = np.full(count, np.inf), np.ones(count, np.bool_)
+    car, other, step, look = box_overlaps(
+        ego, others, vehicle=vehicle, looks=TTC_LOOKS, margin=margin, stride=stride, dt_s=dt_s
+    )
+    if len(car) == 0:
+        return Conflicts(first_step=first_step, keeps_time_to_collision=keeps_ttc)
+    speed, one_lane = ego.speed_mps[car, step], in_one_lane[car, step]
+    angle = bearing(ego.position_m[car, step], ego.heading_rad[car, step], others.position_m[other, step])
+    hit = np.flatnonzero(look == 0)
+    grown = _with_margin(ego, others, margin, vehicle)
+    collision_type = classify_collisions(
+        speed[hit],
+        np.linalg.norm(others.velocity_mps[other[hit], step[hit]], axis=1),
+        bearing_rad=angle[hit],
+        front=front_overlaps(
+            ego.position_m[car[hit], step[hit]],
+            ego.heading_rad[car[hit], step[hit]],
+            forecast_corners_m(grown, other[hit], step[hit]),
+            vehicle=vehicle,
+        ),
+    )
+    # An ego that rolls back, or a contact behind it, is left to the other side: braking is then no remedy.
+    at_fault = is_at_fault(collision_type, in_one_lane=one_lane[hit])
+    at_fault &= (step[hit] > 0) & (speed[hit] > STOPPED_MPS) & (angle[hit] < BEHIND_RAD)
+    # Overlaps are sorted by (trajectory, other, sample): the first of a pair is its first contact.
+    pairs, first = np.unique(car[hit] * len(others) + other[hit], return_index=True)
+    blameless = np.zeros(count * len(others), np.bool_)
+    blameless[pairs[~at_fault[first]]] = True
+    blamed = first[at_fault[first]]
+    np.minimum.at(first_step, car[hit[blamed]], step[hit[blamed]].astype(np.float64))
+    close = (look > 0) & ~blameless[car * len(others) + other] & (speed > STOPPED_MPS)
+    close &= is_relevant_for_ttc(angle, in_one_lane=one_lane, in_junction=in_junction[car, step])
+    keeps_ttc[car[close]] = False
+    return Conflicts(first_step=first_step, keeps_time_to_collision=keeps_ttc)
+
+
+def box_overlaps(
+    ego: Trajectory,
+    others: Forecast[np.ndarray],
+    *,
+    vehicle: Vehicle,
+    looks: tuple[int, ...],
+    margin: SafetyMargin | None = None,
+    stride: int = 1,
+    dt_s: float,
+) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
+    """Overlapping boxes as indices (trajectory, other, sample, look), sorted in this order.
+
+    For look l, both are moved on by `looks[l]` samples: the ego at its current velocity, the others by the forecast.
+
+    Args:
+        ego: K trajectories of the rear axle.
+        others: the forecast.
+        vehicle: the ego's dimensions.
+        looks: samples to look ahead; 0 compares the boxes as they are.
+        margin: enlarges the others at look 0, except those already within it at sample 0.
+        stride: every `stride`-th sample is looked at.
+        dt_s: time between samples.
+    """
+    margin = margin or SafetyMargin()
+    steps, ahead = np.arange(0, len(ego), stride), np.array(looks)
+    shift_m = vehicle.rear_axle_to_centre_m + ego.speed_mps[:, steps, None] * dt_s * ahead  # [K, s, L]
+    centre = ego.position_m[:, steps, None] + shift_m[..., None] * forward(ego.heading_rad[:, steps])[:, :, None]
+    there = others.position_m[:, steps[:, None] + ahead]  # [J, s, L, 2]
+    reach = np.hypot(vehicle.length_m, vehicle.width_m) / 2 + forecast_radius_m(others)
+    reach = reach + np.hypot(margin.ahead_m, margin.beside_m)
+    # All trajectories start in one place, so the bounding box of all of them at each time rules out most others.
+    apart = np.maximum(centre.min(axis=0) - there, there - centre.max(axis=0))  # [J, s, L, 2], negative inside
+    other, place, look = np.nonzero((apart < reach[:, None, None, None]).all(axis=-1))
+    away = centre[:, place, look] - there[other, place, look]  # [K, n, 2]
+    car, which = np.nonzero(away[..., 0] ** 2 + away[..., 1] ** 2 < reach[other] ** 2)
+    other, place, look = other[which], place[which], look[which]
+    step, size = steps[place], np.ones(len(car))
+    own = box_corners(
+        centre[car, place, look],
+        ego.heading_rad[car, step],
+        length_m=vehicle.length_m * size,
+        width_m=vehicle.width_m * size,
+    )
+    grown = _with_margin(ego, others, margin, vehicle)
+    theirs = box_corners(
+        there[other, place, look],
+        others.heading_rad[other, step + ahead[look]],
+        length_m=np.where(ahead[look] == 0, grown.length_m[other], others.length_m[other]),
+        width_m=np.where(ahead[look] == 0, grown.width_m[other], others.width_m[other]),
+    )
+    touch = boxes_overlap(own, theirs)
+    return car[touch], other[touch], step[touch], look[touch]
+
+
+def _with_margin(
+    ego: Trajectory, others: Forecast[np.ndarray], margin: SafetyMargin, vehicle: Vehicle
+) -> Forecast[np.ndarray]:
+    """The others enlarged by the margin, except those within it at sample 0, where all trajectories start."""
+    if len(others) == 0 or (margin.ahead_m == 0 and margin.beside_m == 0):
+        return others
+    everybody, now = np.arange(len(others)), np.zeros(len(others), np.int64)
+    length_m, width_m = others.length_m + 2 * margin.ahead_m, others.width_m + 2 * margin.beside_m
+    grown = forecast_corners_m(replace(others, length_m=length_m, width_m=width_m), everybody, now)
+    start = ego.select(0).samples(slice(0, 1)).corners_m(vehicle)
+    apart = ~boxes_overlap(np.broadcast_to(start, grown.shape), grown)
+    return replace(
+        others,
+        length_m=np.where(apart, length_m, others.length_m),
+        width_m=np.where(apart, width_m, others.width_m),
+    )

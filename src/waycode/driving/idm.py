@@ -40,7 +40,9 @@ def idm_acceleration(
         config: parameters of the driver.
     """
     interaction = 2 * np.sqrt(config.acceleration_mps2 * config.braking_mps2)
-    desired_gap_m = config.gap_m + np.maximum(0.0, speed_mps * config.headway_s + speed_mps * (speed_mps - leader_mps) / interaction)
+    desired_gap_m = config.gap_m + np.maximum(
+        0.0, speed_mps * config.headway_s + speed_mps * (speed_mps - leader_mps) / interaction
+    )
     free = (np.maximum(speed_mps, 0.0) / np.maximum(target_mps, 0.1)) ** config.exponent
     near = (desired_gap_m / np.maximum(gap_m, config.gap_m / 2)) ** 2
     acceleration = config.acceleration_mps2 * (1 - free - near)

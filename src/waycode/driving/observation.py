@@ -18,6 +18,14 @@ class Observation:
     ego: VehicleState  # a single vehicle, exact; the track is rounded to float32
     vehicle: Vehicle  # the ego's dimensions
 
+    @property
+    def agent(self) -> int:
+        """Index of the ego's track."""
+        index = self.scene.tracks.ego_index
+        if index is None:
+            raise ValueError(f"the observed scene {self.scene.id!r} has no ego, expected one")
+        return index
+
 
 @runtime_checkable
 class Driver(Protocol[DriverState]):

@@ -21,7 +21,7 @@ from waycode.driving.trajectory import (
     braking_trajectory,
     straight_trajectory,
 )
-from waycode.driving.vehicle import Command, Vehicle, VehicleState, advance
+from waycode.driving.vehicle import Command, Vehicle, VehicleState, advance, steering_angle
 from waycode.scene.frames import wrap_angle
 
 _SETTLING_S = 0.3  # time constant with which the last speed decays when stopping
@@ -69,7 +69,7 @@ class PerfectTracker:
                 heading_rad=heading,
                 speed_mps=speed,
                 acceleration_mps2=(speed - state.speed_mps) / dt_s,
-                steering_rad=steering_of(yaw_rate, speed, vehicle=vehicle),
+                steering_rad=steering_angle(yaw_rate, speed, vehicle=vehicle),
                 yaw_rate_radps=yaw_rate,
             )
             yield state
@@ -123,8 +123,8 @@ class LqrTracker:
         speed, acceleration = max(0.0, float(state.speed_mps[0])), float(state.acceleration_mps2[0])
         reference_mps = [speed]  # now, then from the horizon on
         for _ in range(count):
-            left = max(0.0, speed + vehicle.acceleration_lag_s * acceleration)  # the speed that remains if braking ends now
-            command = -min(braking_mps2, left / _SETTLING_S)
+            remaining = max(0.0, speed + vehicle.acceleration_lag_s * acceleration)  # if braking ends now
+            command = -min(braking_mps2, remaining / _SETTLING_S)
             gain = self.stopping_gain_1ps if speed <= self.stopping_speed_mps else self._gain_1ps(dt_s)
             reference_mps.append(speed + command / gain)
             acceleration += vehicle.acceleration_response(dt_s) * (command - acceleration)
@@ -190,7 +190,7 @@ class LqrTracker:
         speed, (lateral, turn) = state.speed_mps, errors
         held, growing = _held_and_growing(self.horizon_steps, dt_s)
         # Errors at the horizon without steering, and their change per unit of steering rate.
-        curve = (state.steering_rad / vehicle.wheelbase_m)[:, None] * held - bends  # curvature relative to the reference
+        curve = (state.steering_rad / vehicle.wheelbase_m)[:, None] * held - bends  # relative to the reference
         travelled = speed * held[0] + acceleration_mps2 * held[1]
         free_lateral, free_turn = _drift(curve, speed, acceleration_mps2)
         lateral, turn = lateral + turn * travelled + free_lateral, turn + free_turn
@@ -242,16 +242,6 @@ def _held_and_growing(horizon_steps: int, dt_s: float) -> tuple[Float[np.ndarray
     """The moments of a constant curvature of 1, and of a curvature that grows from 0 by 1 per second."""
     held = _moments(np.ones(horizon_steps), dt_s=dt_s)
     return held, _moments(dt_s * np.arange(horizon_steps), dt_s=dt_s)
-
-
-def steering_of(
-    yaw_rate_radps: Float[np.ndarray, " K"], speed_mps: Float[np.ndarray, " K"], *, vehicle: Vehicle
-) -> Float[np.ndarray, " K"]:
-    """The steering angle for a yaw rate; 0 below 0.5 m/s, where the yaw rate says little about it."""
-    rolling = np.abs(speed_mps) > 0.5
-    curvature = yaw_rate_radps / np.where(rolling, speed_mps, 1.0)
-    angle = np.where(rolling, np.arctan(vehicle.wheelbase_m * curvature), 0.0)
-    return np.clip(angle, -vehicle.max_steering_rad, vehicle.max_steering_rad)
 
 
 @lru_cache(maxsize=16)

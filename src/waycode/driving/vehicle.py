@@ -5,6 +5,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Float
 
+from waycode.scene import Scene
 from waycode.scene.frames import wrap_angle
 
 # nuPlan's vehicle; the axles of other vehicles are placed in proportion to their length.
@@ -60,6 +61,7 @@ class VehicleState:
     yaw_rate_radps: Float[np.ndarray, " K"]
 
     def centre_m(self, vehicle: Vehicle) -> Float[np.ndarray, "K 2"]:
+        """Centre of the bounding box."""
         return self.rear_axle_m + vehicle.rear_axle_to_centre_m * forward(self.heading_rad)
 
     def centre_velocity_mps(self, vehicle: Vehicle) -> Float[np.ndarray, "K 2"]:
@@ -114,4 +116,34 @@ def advance(state: VehicleState, command: Command, *, vehicle: Vehicle, dt_s: fl
         acceleration_mps2=acceleration,
         steering_rad=steering,
         yaw_rate_radps=speed * np.tan(steering) / vehicle.wheelbase_m,
+    )
+
+
+def steering_angle(
+    yaw_rate_radps: Float[np.ndarray, " K"], speed_mps: Float[np.ndarray, " K"], *, vehicle: Vehicle
+) -> Float[np.ndarray, " K"]:
+    """The steering angle for a yaw rate; 0 below 0.5 m/s, where the yaw rate says little about it."""
+    rolling = np.abs(speed_mps) > 0.5
+    curvature = yaw_rate_radps / np.where(rolling, speed_mps, 1.0)
+    angle = np.where(rolling, np.arctan(vehicle.wheelbase_m * curvature), 0.0)
+    return np.clip(angle, -vehicle.max_steering_rad, vehicle.max_steering_rad)
+
+
+def recorded_state(scene: Scene, agent: int, *, vehicle: Vehicle) -> VehicleState:
+    """The state of a track at the scene's current step; acceleration and yaw rate are those of the last step."""
+    tracks, now = scene.tracks, scene.current_step
+    heading = tracks.heading_rad[agent].astype(np.float64)
+    velocity = np.stack([tracks.vx_mps[agent], tracks.vy_mps[agent]], axis=-1).astype(np.float64)
+    speed = (velocity * forward(heading)).sum(axis=-1)
+    before = max(0, now - 1) if tracks.valid[agent, max(0, now - 1)] else now
+    span_s = scene.dt_s * max(1, now - before)
+    yaw_rate = np.asarray(wrap_angle(heading[now : now + 1] - heading[before])) / span_s
+    centre_m = tracks.position_m[agent, now].astype(np.float64)[None]
+    return VehicleState(
+        rear_axle_m=centre_m - vehicle.rear_axle_to_centre_m * forward(heading[now : now + 1]),
+        heading_rad=heading[now : now + 1],
+        speed_mps=speed[now : now + 1],
+        acceleration_mps2=(speed[now : now + 1] - speed[before]) / span_s,
+        steering_rad=steering_angle(yaw_rate, speed[now : now + 1], vehicle=vehicle),
+        yaw_rate_radps=yaw_rate,
     )

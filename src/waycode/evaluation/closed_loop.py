@@ -15,8 +15,9 @@ from waycode.evaluation.closed_loop_parts import Parts, as_table, settings_of
 from waycode.evaluation.guidance_report import Estimate
 from waycode.evaluation.metrics import bootstrap_interval
 from waycode.evaluation.reconstruction import EvaluationError
+from waycode.objectives import DRIVING_OBJECTIVE
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
-from waycode.simulation.drivers import JudgeConfig, LatentConfig
+from waycode.simulation.drivers import LatentConfig
 from waycode.simulation.registry import DriverSpec, TrafficName
 
 COMPARED: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
@@ -31,9 +32,11 @@ ABLATIONS: dict[str, LatentConfig] = {
     "depth 3, beam 1": LatentConfig(depth=3, beam_width=1, refine_steps=0),
     "depth 3, beam 2": LatentConfig(depth=3, beam_width=2, refine_steps=0),
     ABLATION_REFERENCE: LatentConfig(),
-    "... without route": LatentConfig(judge=JudgeConfig(route=False)),
-    "... without edge": LatentConfig(judge=JudgeConfig(edge=False)),
-    "... without collision": LatentConfig(judge=JudgeConfig(collision=False)),
+    "... without route": LatentConfig(objective=DRIVING_OBJECTIVE.replace("5 * route-progress + ", "")),
+    "... without edge": LatentConfig(objective=DRIVING_OBJECTIVE.replace(" + off-road", "")),
+    "... without collision": LatentConfig(
+        objective=DRIVING_OBJECTIVE.replace("at-fault-collision + ", "").replace(" + 5 * time-to-collision", "")
+    ),
 }
 
 

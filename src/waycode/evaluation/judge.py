@@ -10,7 +10,7 @@ from waycode.evaluation.calibration import sigma_max_m
 from waycode.evaluation.metrics import mean_over_types
 from waycode.evaluation.reconstruction import Column, EvaluationError, reconstruction_errors
 from waycode.model import Model
-from waycode.planner.agents import recorded_agents
+from waycode.planner import recorded_agents
 from waycode.scene import Scene
 
 JUDGED_COLUMNS = (

@@ -14,7 +14,7 @@ from waycode.features import Batch, Example, collate, extract
 from waycode.model import Model, Trajectories
 from waycode.model.bottleneck import quantise
 from waycode.model.search_adapter import PrefixDecoder
-from waycode.planner.agents import recorded_agents
+from waycode.planner import recorded_agents
 from waycode.scene import Scene, WaycodeError
 from waycode.search import beam_search
 

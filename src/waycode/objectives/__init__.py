@@ -1,27 +1,37 @@
-"""Objectives: what a decoded trajectory costs, and how such costs are put together."""
+"""Objectives: costs of decoded trajectories, and how costs are combined."""
 
 from waycode.objectives.base import BaseObjective, Objective, as_objective
 from waycode.objectives.candidates import Candidates
 from waycode.objectives.comfort import Comfort
-from waycode.objectives.errors import ObjectiveError
-from waycode.objectives.following import KeepDistance
+from waycode.objectives.driving import (
+    DRIVING_OBJECTIVE,
+    AtFaultCollision,
+    ComfortLimits,
+    OffRoad,
+    RedLight,
+    RouteProgress,
+    SpeedLimit,
+    TimeToCollision,
+)
 from waycode.objectives.goals import GoalPoint, Reconstruction
 from waycode.objectives.lanes import LaneChange
 from waycode.objectives.parser import parse_objective
 from waycode.objectives.registry import OBJECTIVES, ObjectiveDescription, Parameter, describe_objectives
-from waycode.objectives.route import RouteFollowing
-from waycode.objectives.safety import Collision, RoadEdge
-from waycode.objectives.setting import Setting
+from waycode.objectives.route import RouteFollowing, TerminalVariance
+from waycode.objectives.safety import Collision, KeepDistance, RoadEdge
+from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.objectives.speed import SlowDown, SpeedProfile, StopAt
 from waycode.objectives.turns import LeftTurn, RightTurn
-from waycode.objectives.uncertainty import TerminalVariance
 
 __all__ = [
+    "DRIVING_OBJECTIVE",
     "OBJECTIVES",
+    "AtFaultCollision",
     "BaseObjective",
     "Candidates",
     "Collision",
     "Comfort",
+    "ComfortLimits",
     "GoalPoint",
     "KeepDistance",
     "LaneChange",
@@ -29,16 +39,21 @@ __all__ = [
     "Objective",
     "ObjectiveDescription",
     "ObjectiveError",
+    "OffRoad",
     "Parameter",
     "Reconstruction",
+    "RedLight",
     "RightTurn",
     "RoadEdge",
     "RouteFollowing",
+    "RouteProgress",
     "Setting",
     "SlowDown",
+    "SpeedLimit",
     "SpeedProfile",
     "StopAt",
     "TerminalVariance",
+    "TimeToCollision",
     "as_objective",
     "describe_objectives",
     "parse_objective",

@@ -1,7 +1,7 @@
-"""What an objective is, and how objectives are put together.
+"""What an objective is, and how objectives are combined.
 
-An objective is any callable from `Candidates` to costs [K] or [K, M]; of several levels the first that differs decides
-(the paper's lexicographic objectives, appendix "Details on Planning Objective Functions"). Less is better.
+An objective is any callable from `Candidates` to costs [K], or [K, M] in lexicographic order: the first level that
+differs decides (paper, appendix "Details on Planning Objective Functions"). Lower is better.
 """
 
 import re
@@ -16,13 +16,14 @@ from jaxtyping import Float
 from torch import Tensor
 
 from waycode.objectives.candidates import Candidates
-from waycode.objectives.errors import ObjectiveError
+from waycode.objectives.setting import ObjectiveError
 
-Objective = Callable[[Candidates], Any]  # costs [K], [K, M], or (on its own) a sequence of K values that can be ordered
+# Costs [K], [K, M] in lexicographic order, or a sequence of K values that Python can order.
+Objective = Callable[[Candidates], Any]
 
 
 class BaseObjective(ABC):
-    """A cost with a name that can be added, weighted and put in order with others: `2.0 * a + b`, `a.then(b)`."""
+    """A named cost that can be weighted, added and ordered with others: `2.0 * a + b`, `a.then(b)`."""
 
     differentiable: ClassVar[bool] = False
 
@@ -54,7 +55,7 @@ class BaseObjective(ABC):
         return costs if costs.is_floating_point() else costs.to(candidates.position_m)
 
     def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
-        """What every part of the objective says of the candidates, without weights."""
+        """The cost of every part of the objective by name, without weights."""
         return dict(zip(self.level_names, self.levels(candidates).unbind(dim=1), strict=True))
 
     def __add__(self, other: Objective) -> "Sum":
@@ -69,19 +70,19 @@ class BaseObjective(ABC):
     __rmul__ = __mul__
 
     def then(self, other: Objective) -> "Then":
-        """First this; of those that are equal in it, the best by the other."""
+        """Lexicographic order: this objective first, the other among candidates that it rates equal."""
         return Then((self, as_objective(other)))
 
     def where(self, constraint: Objective) -> "Where":
-        """This, among those that are best by the constraint: its levels come first."""
+        """This objective under a constraint, whose levels come first."""
         return Where(self, as_objective(constraint))
 
     def for_agent(self, agent_id: str) -> "ForAgent":
-        """This for the track with that id; nothing (zero) for everybody else."""
+        """This objective for the track with that id; zero for all other agents."""
         return ForAgent(self, agent_id)
 
     def __str__(self) -> str:
-        """The objective as `parse_objective` reads it."""
+        """The objective as text that `parse_objective` reads."""
         given = []
         for parameter in _parameters(self):
             value = getattr(self, parameter.name)
@@ -91,7 +92,7 @@ class BaseObjective(ABC):
 
 
 def _parameters(objective: BaseObjective) -> tuple[Field[Any], ...]:
-    return fields(objective) if is_dataclass(objective) else ()  # a user's own need not be a dataclass
+    return fields(objective) if is_dataclass(objective) else ()  # a user's objective need not be a dataclass
 
 
 def _as_text(value: Any) -> str:
@@ -103,7 +104,7 @@ def _as_text(value: Any) -> str:
 
 
 def _check(name: str, parameter: Field[Any], value: Any) -> None:
-    """Refuses words that are not among a parameter's choices, and numbers that are none."""
+    """Rejects words that are not among a parameter's choices, and numbers that are not finite."""
     if get_origin(parameter.type) is Literal and value not in get_args(parameter.type):
         choices = ", ".join(map(repr, get_args(parameter.type)))
         raise ObjectiveError(f"{parameter.name} of {name} is {value!r}, expected one of {choices}")
@@ -113,7 +114,7 @@ def _check(name: str, parameter: Field[Any], value: Any) -> None:
 
 
 def as_objective(objective: object, *, name: str | None = None) -> BaseObjective:
-    """An objective as it is; a plain function from candidates to costs [K] as an objective of its name."""
+    """Wraps a plain function from candidates to costs [K] as an objective; objectives are returned unchanged."""
     if isinstance(objective, BaseObjective):
         return objective
     if not callable(objective):
@@ -140,10 +141,10 @@ class FromFunction(BaseObjective):
 
 
 class _Combined(BaseObjective):
-    """An objective that is made of others."""
+    """An objective made of other objectives."""
 
     def __post_init__(self) -> None:
-        """Its parts have been checked."""
+        """Nothing to check: the parts have checked their own parameters."""
 
     @property
     @abstractmethod
@@ -154,7 +155,7 @@ class _Combined(BaseObjective):
         return str(self)
 
     @property
-    def differentiable(self) -> bool:  # type: ignore[override]  # of a class in the leaves, of an instance here
+    def differentiable(self) -> bool:  # type: ignore[override]  # a class attribute of plain objectives
         return all(part.differentiable for part in self.parts)
 
     def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
@@ -223,7 +224,7 @@ class Scaled(_Combined):
 
 @dataclass(frozen=True)
 class Then(_Combined):
-    """Objectives in order: the levels of the first, then those of the next."""
+    """Objectives in lexicographic order."""
 
     order: tuple[BaseObjective, ...]
 
@@ -237,7 +238,7 @@ class Then(_Combined):
 
     @property
     def differentiable(self) -> bool:  # type: ignore[override]
-        return False  # several levels have no gradient
+        return False  # a lexicographic order has no gradient
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
         return torch.cat([part.levels(candidates) for part in self.order], dim=1)
@@ -274,7 +275,7 @@ class Where(_Combined):
 
 @dataclass(frozen=True)
 class ForAgent(_Combined):
-    """An objective that only one agent has: for planning several road users at once."""
+    """An objective of one agent; it is zero for all others."""
 
     part: BaseObjective
     agent_id: str
@@ -300,5 +301,5 @@ class ForAgent(_Combined):
 
 
 def _bracketed(part: BaseObjective, *looser: type[BaseObjective]) -> str:
-    """The part as text, in brackets if it binds less than what stands around it."""
+    """The part as text, in brackets if it binds looser than its surroundings."""
     return f"({part})" if isinstance(part, looser) else str(part)

@@ -1,31 +1,37 @@
-"""What an objective is called with: decoded trajectories of one agent, and how they move."""
+"""`Candidates`: the argument of every objective. K trajectories of one agent, and their kinematics."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass
 from functools import cached_property
+from typing import Any, TypeVar
 
+import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+from waycode.driving.trajectory import Trajectory
 from waycode.objectives.setting import Setting
+
+Result = TypeVar("Result")
 
 # A shorter step has no heading of its own. Recorded positions are rounded to 1 mm: on steps of 1 cm that alone makes
 # curvatures of 5 / m, on steps of 10 cm (1 m/s at 10 Hz) of 0.2 / m at most.
-STANDING_STEP_M = 0.1
+_MIN_HEADING_STEP_M = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Candidates:
     """K trajectories of one agent over the T steps after the current one, in the scene frame.
 
-    Everything below is made of torch and has gradients to `position_m` and `std_m`.
+    All tensors below have gradients with respect to `position_m` and `std_m`.
     """
 
     position_m: Float[Tensor, "K T 2"]
     std_m: Float[Tensor, "K T 2"]  # along and across the agent's heading at the current step
-    num_tokens: int  # how many tokens the trajectories were decoded from
-    dt_s: float
-    setting: Setting
+    num_tokens: int  # number of tokens the trajectories were decoded from; 0 if they were not decoded
+    dt_s: float  # time between steps
+    setting: Setting  # the agent and its surroundings
 
     def __post_init__(self) -> None:
         shape = self.position_m.shape
@@ -36,6 +42,20 @@ class Candidates:
 
     def __len__(self) -> int:
         return len(self.position_m)
+
+    @staticmethod
+    def of_trajectory(trajectory: Trajectory, setting: Setting) -> "Candidates":
+        """K trajectories that were not decoded, such as those of a tracker; sample 0 is now."""
+        position_m = torch.tensor(trajectory.at_centre(setting.vehicle).position_m[:, 1:], device=setting.device)
+        candidates = Candidates(
+            position_m=position_m,
+            std_m=torch.zeros_like(position_m),
+            num_tokens=0,
+            dt_s=setting.scene.dt_s,
+            setting=setting,
+        )
+        candidates.__dict__["trajectory"] = trajectory  # the cached property, known before it is asked for
+        return candidates
 
     def select(self, index: Int[Tensor, " k"] | slice) -> "Candidates":
         """Some of the candidates."""
@@ -50,6 +70,32 @@ class Candidates:
     @property
     def num_steps(self) -> int:
         return self.position_m.shape[1]
+
+    @cached_property
+    def trajectory(self) -> Trajectory:
+        """The candidates in numpy (float64, no gradients), [K, T + 1]: sample 0 is the agent's current state."""
+        state, count = self.setting.state, len(self)
+
+        def with_now(now: np.ndarray, later: Tensor) -> np.ndarray:
+            now = np.broadcast_to(now[:, None], (count, 1, *now.shape[1:]))
+            return np.concatenate([now, later.detach().cpu().double().numpy()], axis=1)
+
+        return Trajectory(
+            position_m=with_now(state.centre_m(self.setting.vehicle), self.position_m),
+            heading_rad=with_now(state.heading_rad, self.heading_rad),
+            speed_mps=with_now(np.maximum(0.0, state.speed_mps), self.speed_mps),
+        )
+
+    def shared(self, compute: Callable[..., Result], *arguments: Hashable) -> Result:
+        """`compute(self, *arguments)`, computed once: terms of an objective share what they all need."""
+        key = (compute, arguments)
+        if key not in self._shared:
+            self._shared[key] = compute(self, *arguments)
+        return self._shared[key]
+
+    @cached_property
+    def _shared(self) -> dict[Any, Any]:
+        return {}
 
     @cached_property
     def time_s(self) -> Float[Tensor, " T"]:
@@ -70,12 +116,12 @@ class Candidates:
 
     @cached_property
     def path_m(self) -> Float[Tensor, "K T_plus_1 2"]:
-        """The trajectories with the current position in front."""
+        """The trajectories, preceded by the current position."""
         return torch.cat([self.start_m.expand(len(self), 1, 2), self.position_m], dim=1)
 
     @cached_property
     def step_m(self) -> Float[Tensor, "K T 2"]:
-        """From each position to the next, the current one first."""
+        """Displacement of each step, the first from the current position."""
         return self.path_m.diff(dim=1)
 
     @cached_property
@@ -84,7 +130,7 @@ class Candidates:
 
     @cached_property
     def travelled_m(self) -> Float[Tensor, "K T"]:
-        """Length of the path up to each step."""
+        """Length of the path up to the end of each step."""
         return self.step_length_m.cumsum(dim=1)
 
     @property
@@ -93,24 +139,24 @@ class Candidates:
 
     @property
     def speed_mps(self) -> Float[Tensor, "K T"]:
-        """Mean speed over the step that ends at each time."""
+        """Mean speed over each step."""
         return self.step_length_m / self.dt_s
 
     @cached_property
     def moving(self) -> Bool[Tensor, "K T"]:
-        """Whether a step is long enough to have a heading."""
-        return self.step_length_m.detach() >= STANDING_STEP_M
+        """Whether each step is long enough to have a heading."""
+        return self.step_length_m.detach() >= _MIN_HEADING_STEP_M
 
     @cached_property
     def heading_rad(self) -> Float[Tensor, "K T"]:
-        """Direction of each step; held while standing, that of the current step before the first motion."""
+        """Direction of each step; held while standing; the agent's current heading before the first motion."""
         held = self._last_moving
         angle = self._step_angle_rad.gather(1, held.clamp(min=0))
         return torch.where(held >= 0, angle, self.start_heading_rad)
 
     @cached_property
     def heading_change_rad(self) -> Float[Tensor, "K T_minus_1"]:
-        """From the last step with a heading to the next, in [-pi, pi]; 0 where the agent stands or first moves."""
+        """Change from the last step with a heading, in [-pi, pi]; 0 while standing and at the first motion."""
         turns = self.moving[:, 1:] & (self._last_moving[:, :-1] >= 0)
         angle = self.heading_rad
         change = angle[:, 1:] - angle[:, :-1]
@@ -119,7 +165,7 @@ class Candidates:
 
     @cached_property
     def curvature_1pm(self) -> Float[Tensor, "K T_minus_1"]:
-        """Change of heading per length, left positive; the length is that between the middles of the two steps."""
+        """Heading change per arclength between the midpoints of the two steps, left positive."""
         middle = self.travelled_m - self.step_length_m / 2
         length = middle[:, 1:] - middle.gather(1, self._last_moving.clamp(min=0))[:, :-1]
         turns = self.heading_change_rad.detach() != 0
@@ -127,12 +173,12 @@ class Candidates:
 
     @cached_property
     def acceleration_mps2(self) -> Float[Tensor, "K T_minus_1 2"]:
-        """Change of velocity from step to step."""
+        """Finite differences of the velocity."""
         return self.velocity_mps.diff(dim=1) / self.dt_s
 
     @cached_property
     def longitudinal_acceleration_mps2(self) -> Float[Tensor, "K T_minus_1"]:
-        """Change of speed from step to step."""
+        """Finite differences of the speed."""
         return self.speed_mps.diff(dim=1) / self.dt_s
 
     @cached_property
@@ -159,13 +205,13 @@ class Candidates:
 
     @cached_property
     def _last_moving(self) -> Int[Tensor, "K T"]:
-        """Index of the last step with a heading up to each step; -1 before the first."""
+        """Index of the last step with a heading, up to and including each step; -1 before the first."""
         index = torch.arange(self.num_steps, device=self.position_m.device)
         return torch.where(self.moving, index, -1).cummax(dim=1).values
 
     @cached_property
     def _step_angle_rad(self) -> Float[Tensor, "K T"]:
-        """Direction of each step; 0, without a gradient, where it is too short to have one."""
+        """Direction of each step; 0, without a gradient, for steps too short to have one."""
         ahead = torch.tensor([1.0, 0.0]).to(self.position_m)
         step = torch.where(self.moving[..., None], self.step_m, ahead)  # atan2 has no gradient at the origin
         return torch.atan2(step[..., 1], step[..., 0])

@@ -1,4 +1,4 @@
-"""Comfort: the six bounds of `scene.kinematics`, measured on the path as the metric measures them."""
+"""Comfort: excess over nuPlan's six comfort bounds, measured as the metric measures them."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -9,7 +9,7 @@ from torch import Tensor
 
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
-from waycode.objectives.errors import ObjectiveError
+from waycode.objectives.setting import ObjectiveError
 from waycode.scene.kinematics import (
     ACCELERATION_WINDOW,
     COMFORT_BOUNDS,
@@ -23,7 +23,7 @@ from waycode.scene.kinematics import (
 
 @dataclass(frozen=True, kw_only=True)
 class Comfort(BaseObjective):
-    """Drive smoothly: how far accelerations, jerks and turn rates exceed their bounds, relative to them, over time."""
+    """Drive smoothly: excess of accelerations, jerks and yaw rates over their bounds, relative to them, over time."""
 
     differentiable: ClassVar[bool] = True
 
@@ -35,22 +35,24 @@ class Comfort(BaseObjective):
         return super().explain(candidates) | {f"{self.name}.{name}": value for name, value in excess.items()}
 
     def _excess(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
-        """Mean over time of what lies beyond each bound, in parts of the bound."""
+        """Mean over time of the excess over each bound, as a fraction of the bound."""
         excess = {}
-        for name, values in motion_of(candidates).items():
+        for name, values in comfort_quantities(candidates).items():
             least, greatest = COMFORT_BOUNDS[name]
             beyond = (values / greatest - 1).clamp(min=0) + (values / least - 1).clamp(min=0)
             excess[name] = beyond.mean(dim=1)
         return excess
 
 
-def motion_of(candidates: Candidates) -> dict[str, Float[Tensor, "K T"]]:
+def comfort_quantities(candidates: Candidates) -> dict[str, Float[Tensor, "K T"]]:
     """The quantities of `COMFORT_BOUNDS`, as `scene.kinematics.motion` measures them, with gradients.
 
-    Bare differences of positions would make much of little: a millimetre is 1 m/s3 of jerk at 10 Hz.
+    Plain finite differences would amplify noise: one millimetre is a jerk of 1 m/s3 at 10 Hz.
     """
     if candidates.num_steps < MIN_STEPS:
-        raise ObjectiveError(f"comfort of {candidates.num_steps} steps cannot be told, expected at least {MIN_STEPS}")
+        raise ObjectiveError(
+            f"comfort cannot be measured over {candidates.num_steps} steps, expected at least {MIN_STEPS}"
+        )
     heading = _unwrapped(candidates.heading_rad)
     acceleration = _derivative(candidates.velocity_mps, ACCELERATION_WINDOW, candidates)
     cos, sin = heading.cos(), heading.sin()
@@ -67,7 +69,7 @@ def motion_of(candidates: Candidates) -> dict[str, Float[Tensor, "K T"]]:
 
 
 def _unwrapped(heading_rad: Float[Tensor, "K T"]) -> Float[Tensor, "K T"]:
-    """The same headings without jumps of a full turn."""
+    """Headings without jumps of a full turn."""
     turns = (heading_rad.detach().diff(dim=1) / (2 * torch.pi)).round().cumsum(dim=1)
     return heading_rad - 2 * torch.pi * torch.nn.functional.pad(turns, (1, 0))
 

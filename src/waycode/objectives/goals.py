@@ -1,7 +1,8 @@
-"""Where to be: at a point, or all along a given trajectory."""
+"""Where to be: at a point, or along a given trajectory; and how points and times are given."""
 
 from dataclasses import KW_ONLY, dataclass
-from typing import ClassVar
+from math import cos, sin
+from typing import ClassVar, Literal
 
 import numpy as np
 import torch
@@ -10,19 +11,20 @@ from torch import Tensor
 
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
-from waycode.objectives.errors import ObjectiveError
-from waycode.objectives.points import Frame, point_in_scene, step_at
+from waycode.objectives.setting import ObjectiveError
+
+PointFrame = Literal["scene", "agent"]  # agent: x ahead, y to the left of the agent at the current step
 
 
 @dataclass(frozen=True)
 class GoalPoint(BaseObjective):
-    """Be at a point at a time (by default, at the end): the distance from it."""
+    """Be at a point at a time (by default, at the end): the distance to it."""
 
     x_m: float
     y_m: float
     _: KW_ONLY
     at_s: float | None = None
-    frame: Frame = "scene"
+    frame: PointFrame = "scene"
 
     differentiable: ClassVar[bool] = True
 
@@ -62,3 +64,38 @@ class Reconstruction(BaseObjective):
 
     def __str__(self) -> str:
         return self.name
+
+
+def point_in_scene(x_m: float, y_m: float, *, frame: PointFrame, candidates: Candidates) -> Float[Tensor, "2"]:
+    """A point in the scene frame."""
+    if frame == "scene":
+        return torch.tensor([x_m, y_m]).to(candidates.position_m)
+    turn = candidates.start_heading_rad
+    offset = [cos(turn) * x_m - sin(turn) * y_m, sin(turn) * x_m + cos(turn) * y_m]
+    return candidates.start_m + torch.tensor(offset).to(candidates.position_m)
+
+
+def step_at(time_s: float | None, candidates: Candidates, *, of: str) -> int:
+    """Index of the step that ends at a time; the last step for None. `of` names the objective in errors."""
+    if time_s is None:
+        return candidates.num_steps - 1
+    step = round(time_s / candidates.dt_s) - 1
+    if not 0 <= step < candidates.num_steps:
+        raise ObjectiveError(
+            f"{of} asks for the time {time_s:g} s, "
+            f"expected {candidates.dt_s:g} to {candidates.num_steps * candidates.dt_s:g} s"
+        )
+    return step
+
+
+def steps_between(from_s: float, until_s: float | None, *, candidates: Candidates, of: str) -> Bool[Tensor, " T"]:
+    """The steps that lie between two times; None is the end of the horizon. `of` names the objective in errors."""
+    horizon_s = candidates.num_steps * candidates.dt_s
+    until = horizon_s if until_s is None else until_s
+    half = candidates.dt_s / 2  # tolerance: times given as whole numbers of steps must stay whole despite rounding
+    chosen = (candidates.time_s > from_s + half) & (candidates.time_s < until + half)
+    if not bool(chosen.any()):
+        raise ObjectiveError(
+            f"{of} has no step between {from_s:g} and {until:g} s, expected times up to {horizon_s:g} s"
+        )
+    return chosen

@@ -18,8 +18,8 @@ from difflib import get_close_matches
 from typing import Any, NoReturn
 
 from waycode.objectives.base import BaseObjective
-from waycode.objectives.errors import ObjectiveError
 from waycode.objectives.registry import KINDS, OBJECTIVES, ONLY_IN_PYTHON, Parameter, parameters_of
+from waycode.objectives.setting import ObjectiveError
 
 TOKEN = re.compile(
     r"(?P<space>\s+|\#[^\n]*)"
@@ -38,11 +38,11 @@ class _Token:
 
 
 def parse_objective(text: str) -> BaseObjective:
-    """The objective that a text describes; raises `ObjectiveError` with the place of what is wrong."""
+    """The objective that a text describes. Raises `ObjectiveError` with the position of a mistake."""
     try:
         return _Parser(text).whole()
     except RecursionError as error:
-        raise ObjectiveError("the objective has too many brackets within brackets, expected fewer") from error
+        raise ObjectiveError("the objective has brackets nested too deeply, expected fewer") from error
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -53,7 +53,7 @@ def _tokens(text: str) -> list[_Token]:
         if match is None:
             raise ObjectiveError(f"{_where(text, place)}: got {text[place]!r}, expected a name, a number or a bracket")
         kind, end = str(match.lastgroup), match.end()
-        # Behind a term a plus adds: "comfort +2 * road-edge"; elsewhere it belongs to the number: "lane-change(+1)".
+        # After a term, "+" adds ("comfort +2 * road-edge"); elsewhere it is a sign ("lane-change(+1)").
         if kind == "number" and match.group()[0] == "+" and tokens and _ends_a_term(tokens[-1]):
             kind, end = "sign", place + 1
         if kind != "space":
@@ -129,7 +129,7 @@ class _Parser:
         return self.made(token.place, OBJECTIVES[token.text], **arguments)
 
     def arguments(self, name: str) -> dict[str, Any]:
-        """What stands between the brackets, by parameter."""
+        """The arguments in brackets, by parameter name."""
         given: dict[str, Any] = {}
         by_place = [parameter for parameter in parameters_of(OBJECTIVES[name]) if parameter.positional]
         while not self.accept(")"):
@@ -138,7 +138,7 @@ class _Parser:
             place = self.token.place
             if self.tokens[self.next + 1].text == "=":
                 parameter = self.named_parameter(name)
-                by_place = []  # as in Python, what is given by name comes last
+                by_place = []  # as in Python, positional arguments come first
             elif by_place:
                 parameter = by_place.pop(0)
             else:
@@ -204,7 +204,7 @@ class _Parser:
         raise ObjectiveError(f"{_where(self.text, place)}: {message}")
 
     def made(self, place: int, make: Callable[..., BaseObjective], *parts: Any, **arguments: Any) -> BaseObjective:
-        """Makes an objective; what it does not like gets a place in the text."""
+        """Makes an objective; its errors get a position in the text."""
         try:
             return make(*parts, **arguments)
         except ObjectiveError as error:

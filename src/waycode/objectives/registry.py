@@ -1,4 +1,4 @@
-"""The objectives by name, and what there is to say about each."""
+"""The objectives by name, with descriptions of their parameters."""
 
 from dataclasses import MISSING, Field, dataclass, fields
 from types import NoneType, UnionType
@@ -6,14 +6,21 @@ from typing import Any, Literal, get_args, get_origin
 
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.comfort import Comfort
-from waycode.objectives.following import KeepDistance
+from waycode.objectives.driving import (
+    AtFaultCollision,
+    ComfortLimits,
+    OffRoad,
+    RedLight,
+    RouteProgress,
+    SpeedLimit,
+    TimeToCollision,
+)
 from waycode.objectives.goals import GoalPoint, Reconstruction
 from waycode.objectives.lanes import LaneChange
-from waycode.objectives.route import RouteFollowing
-from waycode.objectives.safety import Collision, RoadEdge
+from waycode.objectives.route import RouteFollowing, TerminalVariance
+from waycode.objectives.safety import Collision, KeepDistance, RoadEdge
 from waycode.objectives.speed import SlowDown, SpeedProfile, StopAt
 from waycode.objectives.turns import LeftTurn, RightTurn
-from waycode.objectives.uncertainty import TerminalVariance
 
 OBJECTIVES: dict[str, type[BaseObjective]] = {
     "left-turn": LeftTurn,
@@ -30,9 +37,16 @@ OBJECTIVES: dict[str, type[BaseObjective]] = {
     "comfort": Comfort,
     "reconstruction": Reconstruction,
     "terminal-variance": TerminalVariance,
+    "at-fault-collision": AtFaultCollision,
+    "off-road": OffRoad,
+    "red-light": RedLight,
+    "route-progress": RouteProgress,
+    "time-to-collision": TimeToCollision,
+    "speed-limit": SpeedLimit,
+    "comfort-limits": ComfortLimits,
 }
 
-UNITS = {"m": "m", "s": "s", "mps": "m/s", "rad": "rad", "1pm": "1/m"}  # by how a parameter's name ends
+UNITS = {"m": "m", "s": "s", "mps": "m/s", "rad": "rad", "1pm": "1/m"}  # by the suffix of a parameter's name
 KINDS: dict[Any, str] = {
     float: "number",
     int: "whole number",
@@ -44,7 +58,7 @@ ONLY_IN_PYTHON = "array, in Python only"
 
 @dataclass(frozen=True, kw_only=True)
 class Parameter:
-    """What can be given to an objective, in text as in Python."""
+    """A parameter of an objective, in text and in Python."""
 
     name: str
     kind: str  # one of KINDS, or the words to choose from
@@ -57,7 +71,7 @@ class Parameter:
 
 @dataclass(frozen=True, kw_only=True)
 class ObjectiveDescription:
-    """What there is to say about an objective."""
+    """Description of an objective, for help texts and forms."""
 
     name: str
     summary: str  # one sentence
@@ -66,7 +80,7 @@ class ObjectiveDescription:
 
 
 def describe_objectives() -> tuple[ObjectiveDescription, ...]:
-    """All objectives that text can name, in the order of the registry."""
+    """Descriptions of all objectives that text can name, in the order of the registry."""
     return tuple(
         ObjectiveDescription(
             name=name,

@@ -1,32 +1,44 @@
-"""Hitting nothing: neither the road's edges nor other road users."""
+"""Contact with road edges and other road users, and the distance to the vehicle ahead."""
 
 from abc import abstractmethod
-from dataclasses import dataclass
+from dataclasses import KW_ONLY, dataclass
 from typing import ClassVar
 
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from waycode.driving.forecast import Forecast
 from waycode.objectives.base import BaseObjective
-from waycode.objectives.boxes import along, boxes_overlap, disc_offsets_m, segments_touch_box
 from waycode.objectives.candidates import Candidates
-from waycode.objectives.segments import Segments, project, squared_distances
-from waycode.objectives.setting import Boxes, Others
+from waycode.objectives.setting import Others
+from waycode.scene.geometry_torch import (
+    PolylineSegments,
+    boxes_overlap,
+    disc_offsets_m,
+    points_ahead,
+    project,
+    project_to_each,
+    segments_touch_box,
+)
 
-DISC_COUNT = 3  # for the other road users, whose sizes differ
+_NUM_DISCS = 3  # per other road user, whatever its size
+_FOLLOWING_STRIDE = 4  # every 4th step is looked at
+_FOLLOWING_LOOKAHEAD_M = 80.0  # the path is extended straight by this much
 
 
 class _Contact(BaseObjective):
-    """Steps in contact, and how deep the contact is: the first tells, the second has the gradient."""
+    """Number of steps in contact plus depth of the contact: the first decides, the second has a gradient."""
 
     differentiable: ClassVar[bool] = True
 
     @abstractmethod
-    def contact(self, candidates: Candidates) -> Bool[Tensor, "K T"]: ...
+    def contact(self, candidates: Candidates) -> Bool[Tensor, "K T"]:
+        """Whether there is contact at each step."""
 
     @abstractmethod
-    def depth_m(self, candidates: Candidates) -> Float[Tensor, "K T"]: ...
+    def depth_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
+        """Depth of the contact at each step; 0 without one."""
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         return self.contact(candidates).sum(dim=1) + self.depth_m(candidates).sum(dim=1)
@@ -42,9 +54,9 @@ class _Contact(BaseObjective):
 
 @dataclass(frozen=True, kw_only=True)
 class RoadEdge(_Contact):
-    """Stay off the road's edges: steps at which the box touches one, plus how deep (or closer than `margin_m`)."""
+    """Stay off the road edges: steps at which the box touches one, plus the depth (including `margin_m`)."""
 
-    margin_m: float = 0.0
+    margin_m: float = 0.0  # distance to keep
 
     def contact(self, candidates: Candidates) -> Bool[Tensor, "K T"]:
         edges = self._edges(candidates)
@@ -59,28 +71,27 @@ class RoadEdge(_Contact):
         return touched.reshape(len(candidates), -1)
 
     def depth_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
-        """How far the edge comes into the deepest of the discs inside the box."""
+        """Penetration of the edges into the discs inside the box."""
         edges, setting = self._edges(candidates), candidates.setting
         if len(edges) == 0:
-            return torch.zeros_like(candidates.step_length_m)
+            return 0 * candidates.step_length_m  # zero with a gradient: refinement may ask for one
         offsets, radius = disc_offsets_m(setting.length_m, setting.width_m)
-        discs = along(
+        discs = points_ahead(
             candidates.position_m, candidates.heading_rad, torch.tensor(offsets).to(candidates.position_m)
         )  # [K, T, n, 2]
-        nearest = squared_distances(discs.reshape(-1, 2), edges)[0].argmin(dim=1).reshape(discs.shape[:-1])
-        distance = project(discs, edges, nearest)[1].abs()
+        distance = project(discs, edges)[1].abs()
         return (radius + self.margin_m - distance).clamp(min=0).amax(dim=-1)
 
-    def _edges(self, candidates: Candidates) -> Segments:
+    def _edges(self, candidates: Candidates) -> PolylineSegments:
         reach = (candidates.setting.length_m + candidates.setting.width_m) / 2 + self.margin_m
         return candidates.setting.road_edges.near(candidates.position_m, reach_m=reach)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Collision(_Contact):
-    """Hit nobody: steps at which the boxes overlap, plus how deep (or closer than `margin_m`)."""
+    """Hit nobody: steps at which boxes overlap, plus the depth (including `margin_m`)."""
 
-    margin_m: float = 0.0
+    margin_m: float = 0.0  # distance to keep
     others: Others = "constant-velocity"
 
     def contact(self, candidates: Candidates) -> Bool[Tensor, "K T"]:
@@ -99,19 +110,21 @@ class Collision(_Contact):
         return (overlap & others.valid).any(dim=1)
 
     def depth_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
-        """How far the deepest pair of discs inside the boxes overlaps."""
+        """Largest overlap between a disc inside the own box and one inside another."""
         others, setting = self._near(candidates), candidates.setting
         if len(others) == 0:
-            return torch.zeros_like(candidates.step_length_m)
+            return 0 * candidates.step_length_m  # zero with a gradient: refinement may ask for one
         offsets, radius = disc_offsets_m(setting.length_m, setting.width_m)
-        own = along(candidates.position_m, candidates.heading_rad, torch.tensor(offsets).to(candidates.position_m))
+        own = points_ahead(
+            candidates.position_m, candidates.heading_rad, torch.tensor(offsets).to(candidates.position_m)
+        )
         theirs, their_radius = _discs(others)  # [A, T, m, 2], [A]
         between = torch.linalg.vector_norm(own[:, None, :, :, None] - theirs[:, :, None], dim=-1)  # [K, A, T, n, m]
         depth = radius + their_radius[:, None] + self.margin_m - between.amin(dim=(-2, -1))
         return torch.where(others.valid, depth, 0.0).clamp(min=0).amax(dim=1)
 
-    def _near(self, candidates: Candidates) -> Boxes:
-        """Those that come near a candidate at any time: the rest need not be looked at."""
+    def _near(self, candidates: Candidates) -> Forecast[Tensor]:
+        """The road users that come near any candidate."""
         setting = candidates.setting
         others = setting.others(self.others, num_steps=candidates.num_steps)
         offset = others.position_m - candidates.position_m.detach()[:, None]
@@ -120,12 +133,47 @@ class Collision(_Contact):
         return others.where((close & others.valid).any(dim=2).any(dim=0))
 
 
-def _discs(boxes: Boxes) -> tuple[Float[Tensor, "A T n 2"], Float[Tensor, " A"]]:
-    """Discs inside boxes of any sizes, along their long axes."""
+@dataclass(frozen=True)
+class KeepDistance(BaseObjective):
+    """Keep a time gap to the vehicle ahead on the own path: the missing distance in metres, averaged over time."""
+
+    time_gap_s: float = 1.5
+    _: KW_ONLY
+    standstill_m: float = 2.0  # gap to keep to a standing vehicle
+    others: Others = "constant-velocity"
+
+    differentiable: ClassVar[bool] = True
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        steps = torch.arange(candidates.num_steps - 1, -1, -_FOLLOWING_STRIDE).flip(0)
+        boxes = candidates.setting.others(self.others, num_steps=candidates.num_steps)
+        if len(boxes) == 0:
+            return 0 * candidates.final_std_m  # zero with a gradient
+        path = _extended_path(candidates, steps)  # [K, n + 2, 2]
+        along, beside = project_to_each(boxes.position_m[:, steps], path)  # [K, A, n] each
+        own = torch.linalg.vector_norm(path.diff(dim=1), dim=-1).cumsum(dim=1)[:, None, :-1]  # [K, 1, n]
+        half_width = (candidates.setting.width_m + boxes.width_m) / 2
+        half_length = (candidates.setting.length_m + boxes.length_m) / 2
+        ahead = (beside < half_width[:, None]) & (along > own) & boxes.valid[:, steps]
+        gap = along - own - half_length[:, None]
+        wanted = self.standstill_m + self.time_gap_s * candidates.speed_mps[:, None, steps]
+        return torch.where(ahead, (wanted - gap).clamp(min=0), 0.0).amax(dim=1).mean(dim=1)
+
+
+def _discs(boxes: Forecast[Tensor]) -> tuple[Float[Tensor, "A T n 2"], Float[Tensor, " A"]]:
+    """Discs inside boxes of any size, along their long axes, and their radii."""
     radius = torch.minimum(boxes.length_m, boxes.width_m) / 2
-    lengthwise, sideways = (boxes.length_m / 2 - radius), (boxes.width_m / 2 - radius)  # one of them is 0
-    place = torch.linspace(-1, 1, DISC_COUNT).to(radius)
+    lengthwise, sideways = (boxes.length_m / 2 - radius), (boxes.width_m / 2 - radius)  # one of the two is 0
+    place = torch.linspace(-1, 1, _NUM_DISCS).to(radius)
     forward = torch.stack([boxes.heading_rad.cos(), boxes.heading_rad.sin()], dim=-1)
     left = torch.stack([-forward[..., 1], forward[..., 0]], dim=-1)
     axis = lengthwise[:, None, None] * forward + sideways[:, None, None] * left  # [A, T, 2]
     return boxes.position_m[:, :, None] + place[:, None] * axis[:, :, None], radius
+
+
+def _extended_path(candidates: Candidates, steps: Tensor) -> Float[Tensor, "K n_plus_2 2"]:
+    """The current position, the positions at `steps`, and a point far ahead of the last."""
+    heading = candidates.heading_rad[:, -1]
+    ahead = _FOLLOWING_LOOKAHEAD_M * torch.stack([heading.cos(), heading.sin()], dim=-1)
+    last = candidates.position_m[:, -1:]
+    return torch.cat([candidates.path_m[:, :1], candidates.position_m[:, steps], last + ahead[:, None]], dim=1)

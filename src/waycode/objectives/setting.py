@@ -1,6 +1,6 @@
-"""What surrounds the agent that is planned for: the lanes, road edges, route and other road users as tensors."""
+"""`Setting`: the agent that is planned for and its surroundings, as objectives see them."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Literal
 
@@ -9,44 +9,40 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from waycode.objectives.errors import ObjectiveError
+from waycode.driving.forecast import Forecast, constant_velocity_forecast, recorded_forecast
+from waycode.driving.path import SPACING_M
+from waycode.driving.road import Road
+from waycode.driving.route import lanes_ahead, path_on
+from waycode.driving.vehicle import Vehicle, VehicleState, recorded_state
 from waycode.objectives.lane_chains import lanes_that_continue
-from waycode.objectives.reference import Reference, reference_of
-from waycode.objectives.segments import Segments
-from waycode.scene import Scene
+from waycode.scene import Scene, WaycodeError
+from waycode.scene.geometry import project
+from waycode.scene.geometry_torch import PolylineSegments
 
-# How the other road users are taken to move after the current step: at the velocity that they have, which a planner can
-# know, or as recorded, which is replay: for analysis.
+# The assumed motion of the other road users: at their current velocity, which a planner can know, or as recorded.
 Others = Literal["constant-velocity", "recorded"]
 
+_FALLBACK_SPEED_MPS = 15.0  # target speed where the map has no limit; PDM-Closed's value
+_FREE_ROAD_ACCELERATION_MPS2 = 1.5  # PDM-Closed's IDM
+_MAX_START_OFFSET_M = 10.0  # an agent farther from every lane follows none
+_PATH_SPACING_M = 2.0  # objectives project often: coarse segments are faster, and bends are still smooth
 
-@dataclass(frozen=True, kw_only=True)
-class Boxes:
-    """A boxes over T steps after the current one, in the scene frame."""
 
-    position_m: Float[Tensor, "A T 2"]
-    heading_rad: Float[Tensor, "A T"]
-    velocity_mps: Float[Tensor, "A T 2"]
-    valid: Bool[Tensor, "A T"]
-    length_m: Float[Tensor, " A"]
-    width_m: Float[Tensor, " A"]
-
-    def __len__(self) -> int:
-        return len(self.position_m)
-
-    def where(self, kept: Bool[Tensor, " A"]) -> "Boxes":
-        """Those of the boxes for which `kept` is true."""
-        return Boxes(**{name: values[kept] for name, values in vars(self).items()})
+class ObjectiveError(WaycodeError, ValueError):
+    """An objective that does not fit the scene or the candidates, or that cannot be parsed."""
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Setting:
-    """One agent of a scene at its current step, and its surroundings; geometry is made when it is first asked for."""
+    """One agent of a scene at its current step, and its surroundings. Geometry is computed when first used."""
 
     scene: Scene
     agent: int  # index of the track
     dtype: torch.dtype = torch.float32
     device: torch.device | str = "cpu"
+    known_vehicle: Vehicle | None = None  # the agent's dimensions, where more is known than its track tells
+    known_state: VehicleState | None = None  # a simulator's exact state; tracks are rounded to float32
+    known_road: Road | None = None  # prepared before: a road holds for a whole scenario
 
     def __post_init__(self) -> None:
         tracks, now = self.scene.tracks, self.scene.current_step
@@ -64,7 +60,7 @@ class Setting:
 
     @cached_property
     def start_m(self) -> Float[Tensor, "2"]:
-        """Where the agent is at the current step (the centre of its box)."""
+        """Position of the agent at the current step (centre of its box)."""
         return self._tensor(self.scene.tracks.position_m[self.agent, self.scene.current_step])
 
     @property
@@ -84,71 +80,135 @@ class Setting:
         return float(self.scene.tracks.width_m[self.agent])
 
     @cached_property
-    def lanes(self) -> Segments:
-        """The centrelines; `Segments.line` is the index of the lane."""
+    def vehicle(self) -> Vehicle:
+        """The agent's dimensions, with its axles."""
+        return self.known_vehicle or Vehicle.of_size(length_m=self.length_m, width_m=self.width_m)
+
+    @cached_property
+    def state(self) -> VehicleState:
+        """The agent as a vehicle at the current step."""
+        return self.known_state or recorded_state(self.scene, self.agent, vehicle=self.vehicle)
+
+    @cached_property
+    def road(self) -> Road:
+        """The agent's route with target speeds and stop lines, and the drivable area."""
+        if self.known_road is not None:
+            return self.known_road
+        return Road.ahead_of(self.scene, self.state, vehicle=self.vehicle, fallback_mps=_FALLBACK_SPEED_MPS)
+
+    @cached_property
+    def lanes(self) -> PolylineSegments:
+        """The lane centrelines; `line` is the index of the lane."""
         return self._segments(self.scene.map.lanes.centrelines.as_list())
 
     @cached_property
     def lane_continues(self) -> Bool[Tensor, "L L"]:
-        """Which lanes lead to each other without a lane change (see `lanes_that_continue`)."""
+        """Which lanes lead to each other without a lane change."""
         return torch.tensor(lanes_that_continue(self.scene.map.lanes), device=self.device)
 
     @cached_property
-    def road_edges(self) -> Segments:
+    def road_edges(self) -> PolylineSegments:
         return self._segments(self.scene.map.road_edges.as_list())
 
     @cached_property
-    def route_path(self) -> Segments:
-        """One path ahead of the agent, along which progress is measured (see `reference_of`)."""
-        return self._segments([self._reference.path_m])
+    def route_path(self) -> PolylineSegments:
+        """The path along which progress is measured."""
+        return self._segments([self._route[0]])
 
     @cached_property
-    def route_lanes(self) -> Segments:
-        """All lanes that follow the route equally well, and that path."""
-        centrelines = self.scene.map.lanes.centrelines
-        return self._segments([self._reference.path_m, *(centrelines[lane] for lane in self._reference.lanes)])
+    def route_lanes(self) -> PolylineSegments:
+        """That path, and all lanes that follow the route equally well: those of the route's sections."""
+        path_m, lanes = self._route
+        return self._segments([path_m, *(self.scene.map.lanes.centrelines[lane] for lane in lanes)])
 
     @cached_property
-    def _reference(self) -> Reference:
-        return reference_of(self.scene, self.agent)
+    def _route(self) -> tuple[Float[np.ndarray, "p 2"], list[int]]:
+        """The path ahead of the agent, and the lanes of its route.
+
+        The ego follows the scene's route if there is one. All other agents, and an ego without a route, follow their
+        lane and at each fork the straightest successor.
+        """
+        scene, tracks, now, route = self.scene, self.scene.tracks, self.scene.current_step, self.scene.route
+        if len(scene.map.lanes) == 0:
+            raise ObjectiveError(f"scene {scene.id!r} has no lanes to follow, expected a map with lane centrelines")
+        if route is None or len(route.lanes) == 0 or self.agent != tracks.ego_index:
+            scene, route = replace(scene, route=None), None
+        position_m = tracks.position_m[self.agent, now].astype(np.float64)
+        chain = lanes_ahead(scene, position_m=position_m, heading_rad=self.start_heading_rad)
+        lanes = scene.map.lanes
+        if route is None:
+            first = lanes.centrelines[chain[0]].astype(np.float64) if chain else None
+            if first is None or abs(float(project(position_m[None], first)[1][0])) > _MAX_START_OFFSET_M:
+                raise ObjectiveError(
+                    f"no lane of scene {scene.id!r} runs within {_MAX_START_OFFSET_M:g} m of track {self.agent_id!r} "
+                    "in its direction, expected one to follow"
+                )
+        path = path_on(
+            lanes, chain, position_m=position_m, heading_rad=self.start_heading_rad, speed_mps=self.start_speed_mps
+        )
+        step = round(_PATH_SPACING_M / SPACING_M)
+        points_m = np.concatenate([path.points_m[:-1:step], path.points_m[-1:]])
+        return points_m, (chain if route is None else route.lanes.tolist())
 
     @cached_property
     def recorded_future(self) -> tuple[Float[Tensor, "F 2"], Bool[Tensor, " F"]]:
-        """The agent's own recorded positions after the current step, and which of them were observed."""
+        """The agent's own recorded positions after the current step, and whether each was observed."""
         tracks, after = self.scene.tracks, self.scene.current_step + 1
         valid = torch.tensor(tracks.valid[self.agent, after:], device=self.device)
         return self._tensor(tracks.position_m[self.agent, after:]), valid
 
-    def others(self, motion: Others, *, num_steps: int) -> Boxes:
-        """The boxes of the other road users over the next steps.
+    def others(self, motion: Others, *, num_steps: int) -> Forecast[Tensor]:
+        """The other road users as tensors over the T steps after the current one.
 
-        At constant velocity: of those that are seen at the current step. Recorded: of all, where they were observed.
+        Args:
+            motion: their assumed motion. "constant-velocity": everybody observed at the current step. "recorded":
+                everybody, valid where observed.
+            num_steps: T.
         """
-        tracks, now = self.scene.tracks, self.scene.current_step
-        others = np.arange(len(tracks)) != self.agent
-        if motion == "constant-velocity":
-            others &= tracks.valid[:, now]
-            steps = np.full(num_steps, now)
-        else:
-            others &= tracks.valid[:, now + 1 : now + 1 + num_steps].any(axis=1)
-            steps = np.minimum(now + 1 + np.arange(num_steps), tracks.num_steps - 1)
-        at = np.ix_(others, steps)
-        position, velocity = tracks.position_m[at], np.stack([tracks.vx_mps[at], tracks.vy_mps[at]], axis=-1)
-        valid = tracks.valid[at] & (now + 1 + np.arange(num_steps) < tracks.num_steps)
-        if motion == "constant-velocity":
-            time_s = (1 + np.arange(num_steps)) * self.scene.dt_s
-            position, valid = position + time_s[:, None] * velocity, tracks.valid[at]
-        return Boxes(
-            position_m=self._tensor(position),
-            heading_rad=self._tensor(tracks.heading_rad[at]),
-            velocity_mps=self._tensor(velocity),
-            valid=torch.tensor(valid, device=self.device),
-            length_m=self._tensor(tracks.length_m[others]),
-            width_m=self._tensor(tracks.width_m[others]),
+        predict = constant_velocity_forecast if motion == "constant-velocity" else recorded_forecast
+        others = predict(self.scene, self.agent, num_steps=num_steps)
+        return Forecast(
+            types=torch.tensor(others.types, device=self.device),
+            position_m=self._tensor(others.position_m[:, 1:]),
+            heading_rad=self._tensor(others.heading_rad[:, 1:]),
+            velocity_mps=self._tensor(others.velocity_mps[:, 1:]),
+            valid=torch.tensor(others.valid[:, 1:], device=self.device),
+            length_m=self._tensor(others.length_m),
+            width_m=self._tensor(others.width_m),
         )
 
-    def _segments(self, polylines: list[np.ndarray]) -> Segments:
-        return Segments.of(polylines, dtype=self.dtype, device=self.device)
+    def shared_forecast(self, *, num_steps: int) -> Forecast[np.ndarray]:
+        """The road users near the agent for the driving terms: at constant velocity, leaders braking on; cached."""
+        if num_steps not in self._forecasts:
+            self._forecasts[num_steps] = constant_velocity_forecast(
+                self.scene, self.agent, num_steps=num_steps, near=self.state, braking=True
+            )
+        return self._forecasts[num_steps]
+
+    @cached_property
+    def _forecasts(self) -> dict[int, Forecast[np.ndarray]]:
+        return {}
+
+    def reachable_m(self, num_steps: int) -> float:
+        """How far the agent gets along its route on an empty road, at the target speeds; cached."""
+        if num_steps not in self._reachable_m:
+            road, dt_s = self.road, self.scene.dt_s
+            along = start = float(road.path.project(self.state.rear_axle_m)[0][0])
+            speed = max(0.0, float(self.state.speed_mps[0]))
+            for _ in range(num_steps):
+                target = float(road.speed_mps[road.path.index_at(np.array(along))])
+                along += dt_s * speed
+                change = dt_s * _FREE_ROAD_ACCELERATION_MPS2
+                speed = min(speed + change, max(target, speed - change))
+            self._reachable_m[num_steps] = along - start
+        return self._reachable_m[num_steps]
+
+    @cached_property
+    def _reachable_m(self) -> dict[int, float]:
+        return {}
+
+    def _segments(self, polylines: list[np.ndarray]) -> PolylineSegments:
+        return PolylineSegments.of(polylines, dtype=self.dtype, device=self.device)
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.tensor(values, dtype=self.dtype, device=self.device)

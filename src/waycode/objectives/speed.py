@@ -1,4 +1,4 @@
-"""How fast to drive: slowing down (the paper's "Speed reduction"), a profile over time, stopping."""
+"""Speed: slowing down (the paper's "Speed reduction"), a speed profile, stopping at a place."""
 
 from dataclasses import KW_ONLY, dataclass
 from itertools import pairwise
@@ -10,20 +10,20 @@ from torch import Tensor
 
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
-from waycode.objectives.errors import ObjectiveError
-from waycode.objectives.points import Frame, point_in_scene, steps_between
+from waycode.objectives.goals import PointFrame, point_in_scene, steps_between
+from waycode.objectives.setting import ObjectiveError
 
-STANDING_TIME_S = 1.0  # what is asked to stop is to stand this long at the end
-SPEED_WEIGHT_S = 1.0  # 1 m/s too fast counts as much as 1 m off
+_STANDING_TIME_S = 1.0  # a stop lasts this long at the end of the horizon, unless a time is given
+_SPEED_WEIGHT_S = 1.0  # 1 m/s of speed costs as much as 1 m of distance
 
 
 @dataclass(frozen=True)
 class SlowDown(BaseObjective):
-    """Drive no faster than `max_speed_mps` from a time on: the greatest excess of speed."""
+    """Drive no faster than `max_speed_mps` from a time on: the largest excess speed."""
 
     max_speed_mps: float = 5.0
     _: KW_ONLY
-    from_s: float = 5.0  # the last 3 s of 8, as the paper's last 3 s of 9
+    from_s: float = 5.0  # the last 3 s of 8; the paper uses the last 3 s of 9
     until_s: float | None = None
 
     differentiable: ClassVar[bool] = True
@@ -35,7 +35,7 @@ class SlowDown(BaseObjective):
 
 @dataclass(frozen=True)
 class SpeedProfile(BaseObjective):
-    """Drive at given speeds at given times, in between in proportion: the mean difference of speed."""
+    """Drive at given speeds at given times, interpolated linearly: the mean absolute speed error."""
 
     times_s: tuple[float, ...]
     speeds_mps: tuple[float, ...]
@@ -47,30 +47,30 @@ class SpeedProfile(BaseObjective):
         if not self.times_s or len(self.times_s) != len(self.speeds_mps):
             raise ObjectiveError(
                 f"speed-profile has {len(self.times_s)} times and {len(self.speeds_mps)} speeds, "
-                "expected as many of both, and at least one"
+                "expected equally many of both, and at least one"
             )
         if any(after <= before for before, after in pairwise(self.times_s)):
             raise ObjectiveError(f"the times of speed-profile are {list(self.times_s)}, expected increasing ones")
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        wanted = torch.zeros_like(candidates.time_s) + self.speeds_mps[0]
+        target = torch.zeros_like(candidates.time_s) + self.speeds_mps[0]
         knots = list(zip(self.times_s, self.speeds_mps, strict=True))
         for (before_s, slow), (after_s, fast) in pairwise(knots):
             share = ((candidates.time_s - before_s) / (after_s - before_s)).clamp(0, 1)
-            wanted = wanted + share * (fast - slow)
-        return (candidates.speed_mps - wanted).abs().mean(dim=1)
+            target = target + share * (fast - slow)
+        return (candidates.speed_mps - target).abs().mean(dim=1)
 
 
 @dataclass(frozen=True)
 class StopAt(BaseObjective):
-    """Stand at a point, or after a distance, by a time (1 s before the end): metres off plus m/s of speed."""
+    """Stand at a point, or after a distance, by a time (default: 1 s before the end): distance plus speed."""
 
     x_m: float | None = None
     y_m: float | None = None
     _: KW_ONLY
-    distance_m: float | None = None  # to drive until the stop
+    distance_m: float | None = None  # path length to the stop
     by_s: float | None = None
-    frame: Frame = "scene"
+    frame: PointFrame = "scene"
 
     differentiable: ClassVar[bool] = True
 
@@ -84,9 +84,9 @@ class StopAt(BaseObjective):
             )
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        by_s = candidates.num_steps * candidates.dt_s - STANDING_TIME_S if self.by_s is None else self.by_s
+        by_s = candidates.num_steps * candidates.dt_s - _STANDING_TIME_S if self.by_s is None else self.by_s
         steps = steps_between(by_s, None, candidates=candidates, of=self.name)
-        off = self._off_m(candidates)[:, steps] + SPEED_WEIGHT_S * candidates.speed_mps[:, steps]
+        off = self._off_m(candidates)[:, steps] + _SPEED_WEIGHT_S * candidates.speed_mps[:, steps]
         return off.mean(dim=1)
 
     def _off_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:

@@ -13,16 +13,16 @@ from waycode.objectives.candidates import Candidates
 
 @dataclass(frozen=True, kw_only=True)
 class _Turn(BaseObjective):
-    min_angle_rad: float = pi / 4  # theta_min: turning further is not rewarded
+    min_angle_rad: float = pi / 4  # theta_min: turning farther is not rewarded
     max_curvature_1pm: float = 0.35  # kappa_max
-    curvature_weight: float = 10.0  # lambda_kappa: far more than any turn is worth, so that it rejects
+    curvature_weight: float = 10.0  # lambda_kappa: outweighs any turn, so that it rejects
 
     differentiable: ClassVar[bool] = True
     side: ClassVar[int]
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         turned = (self.side * candidates.heading_change_rad).clamp(min=0).sum(dim=1)  # CCW of the paper
-        # The paper's kappa is taken as a magnitude: a swerve to the other side is no better.
+        # The magnitude of the curvature counts: a sharp swerve to the other side is as infeasible.
         too_sharp = (candidates.curvature_1pm.detach().abs() > self.max_curvature_1pm).any(dim=1)
         return -turned.clamp(max=self.min_angle_rad) + self.curvature_weight * too_sharp
 

@@ -1,25 +1,23 @@
-"""Planning: encode a scene once, then ask for many cheap plans.
+"""Planning: encode a scene once, then make many cheap plans.
 
-`Planner.encode` gives a `View`; `View.plan`, `.candidates` and `.decode` give a `Plan`.
+`Planner.encode` returns a `View`; `View.plan`, `.beam`, `.candidates`, `.refine` and `.decode` return plans.
 """
 
 from waycode.planner.codes import TokenCode
-from waycode.planner.errors import PlannerError
-from waycode.planner.index import Entry, ManoeuvreIndex, build_index
-from waycode.planner.judging import Objective
-from waycode.planner.plan import Plan, PlanStatus
-from waycode.planner.planner import Planner
+from waycode.planner.manoeuvre_index import ManoeuvreIndex, RecordedManoeuvre, build_index
+from waycode.planner.plan import Plan, PlannerError, PlanStatus
+from waycode.planner.planner import Planner, recorded_agents
 from waycode.planner.view import View
 
 __all__ = [
-    "Entry",
     "ManoeuvreIndex",
-    "Objective",
     "Plan",
     "PlanStatus",
     "Planner",
     "PlannerError",
+    "RecordedManoeuvre",
     "TokenCode",
     "View",
     "build_index",
+    "recorded_agents",
 ]

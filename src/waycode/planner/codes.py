@@ -1,4 +1,4 @@
-"""A trajectory as a few tokens: the code that search looks for, and that can be carried from one scene to another."""
+"""`TokenCode`: a trajectory as a few tokens, which can be decoded in any scene."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -10,20 +10,20 @@ from jaxtyping import Float, Float64
 from torch import Tensor
 
 from waycode.model.config import ModelConfig
-from waycode.planner.errors import PlannerError
+from waycode.planner.plan import PlannerError
 from waycode.search import Codebook
 
 
 @dataclass(frozen=True, kw_only=True)
 class TokenCode:
-    """An encoded trajectory: latents in [-1, 1] and, if they were rounded to levels, their ids."""
+    """An encoded trajectory."""
 
-    latents: Float64[np.ndarray, "n D"]
-    ids: tuple[int, ...] | None
-    levels: int | None
+    latents: Float64[np.ndarray, "n D"]  # in [-1, 1]
+    ids: tuple[int, ...] | None  # token ids, if the latents are rounded to levels
+    levels: int | None  # number of levels per dimension, likewise
 
     def first(self, count: int | None) -> "TokenCode":
-        """The first tokens only, which say the same more coarsely (paper, section 3.2); None: all of them."""
+        """The first `count` tokens: a coarser description of the same trajectory (paper, section 3.2). None: all."""
         available = len(self.latents)
         if count is not None and not 1 <= count <= available:
             raise PlannerError(f"asked for {count} tokens, expected 1 to {available}")
@@ -33,8 +33,8 @@ class TokenCode:
 Tokens = TokenCode | Sequence[int] | np.ndarray | Tensor
 
 
-def code_of(tokens: Tokens, *, levels: int, config: ModelConfig) -> TokenCode:
-    """Ids [n] or latents [n, D] as a code, checked against what the model knows."""
+def as_code(tokens: Tokens, *, levels: int, config: ModelConfig) -> TokenCode:
+    """Token ids [n] or latents [n, D] as a code, checked against the model's configuration."""
     if isinstance(tokens, TokenCode):
         _check_latents(tokens.latents, config)
         return tokens
@@ -50,8 +50,8 @@ def code_of(tokens: Tokens, *, levels: int, config: ModelConfig) -> TokenCode:
     return TokenCode(latents=_codes(values, levels=levels, config=config), ids=tuple(values.tolist()), levels=levels)
 
 
-def rounded(latents: Float[Tensor, "n D"], levels: int | None) -> TokenCode:
-    """The nearest codes of `levels` levels; with None, the latents as they are."""
+def rounded_code(latents: Float[Tensor, "n D"], levels: int | None) -> TokenCode:
+    """The nearest code of `levels` levels; None keeps the latents as they are."""
     if levels is None:
         return TokenCode(latents=as_float64(latents), ids=None, levels=None)
     codebook = Codebook(levels, latents.shape[1])
@@ -60,6 +60,7 @@ def rounded(latents: Float[Tensor, "n D"], levels: int | None) -> TokenCode:
 
 
 def as_float64(values: Tensor) -> np.ndarray:
+    """A tensor as a float64 array, detached."""
     return values.detach().cpu().double().numpy()
 
 

@@ -1,4 +1,4 @@
-"""The result of planning: where the agent will be, what that is worth, and how sure the model is of it.
+"""`Plan`: the result of planning. A trajectory in the world frame with its cost, tokens, status and certainty.
 
 Axes: T future steps, n tokens, D dimensions of a token.
 """
@@ -13,18 +13,21 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Float64
 
-from waycode.planner.errors import PlannerError
-from waycode.scene import Scene
+from waycode.scene import Scene, WaycodeError
 from waycode.search import SearchStatus
 
 JSON_VERSION = 1
-PlanStatus = SearchStatus  # a plan ends as its search did
+PlanStatus = SearchStatus  # a plan's status is that of its search
 _ARRAYS = {"time_s", "x_m", "y_m", "heading_rad", "speed_mps", "std_m", "latents"}
+
+
+class PlannerError(WaycodeError, ValueError):
+    """A scene, an agent, a code or a setting that cannot be planned with."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class Plan:
-    """A trajectory of one road user in the world frame, from the step after the current one on."""
+    """A trajectory of one agent in the world frame, from the step after the current one on."""
 
     scene_id: str
     agent_id: str
@@ -34,29 +37,29 @@ class Plan:
     heading_rad: Float64[np.ndarray, " T"]
     speed_mps: Float64[np.ndarray, " T"]
     std_m: Float64[np.ndarray, "T 2"]  # along and across the agent's heading at the current step
-    tokens: tuple[int, ...] | None  # None if the latents are no codes of a codebook
+    tokens: tuple[int, ...] | None  # None if the latents are not codes of a codebook
     latents: Float64[np.ndarray, "n D"]
-    costs: Mapping[str, float]  # by name, for people
-    levels: tuple[float, ...]  # what was compared, in lexicographic order; () if no objective was asked
+    costs: Mapping[str, float]  # parts of the objective by name, for people; empty if they were not asked for
+    levels: tuple[float, ...]  # what the search compared, in lexicographic order; () without an objective
     status: PlanStatus
-    message: str
-    depth: int
+    message: str  # the status as a sentence
+    depth: int  # number of tokens
     num_decodes: int
-    timings_s: Mapping[str, float]
-    trace: pa.Table | None = field(default=None, repr=False)  # every candidate that was looked at
+    timings_s: Mapping[str, float]  # "encode", "search", "refine", "decode"
+    trace: pa.Table | None = field(default=None, repr=False)  # every candidate that the search evaluated
 
     @property
     def final_std_m(self) -> float:
-        """How sure the model is of the end of the trajectory; what the gate looks at (paper, section 4)."""
+        """Standard deviation at the last step: the model's certainty, which the gate compares (paper, section 4)."""
         return float(np.linalg.norm(self.std_m[-1]))
 
     def position_in(self, scene: Scene) -> Float32[np.ndarray, "T 2"]:
-        """The positions in the frame of a scene."""
+        """The positions in the scene frame."""
         world = np.stack([self.x_m, self.y_m], axis=-1)
         return np.asarray(world - np.asarray(scene.origin_m), np.float32)
 
     def as_dict(self) -> dict[str, Any]:
-        """The plan as plain values; numbers that JSON does not know are the words "nan", "inf" and "-inf"."""
+        """The plan as plain values; non-finite numbers become the strings "nan", "inf" and "-inf"."""
         content = {name: _plain(getattr(self, name)) for name in _names()}
         return {"version": JSON_VERSION, **content, "trace": self.trace and _plain(self.trace.to_pylist())}
 
@@ -65,7 +68,7 @@ class Plan:
 
     @staticmethod
     def from_json(text: str) -> "Plan":
-        """The same plan again, to the last bit."""
+        """The exact plan that `to_json` wrote."""
         try:
             content = json.loads(text)
             version = content["version"]
@@ -84,7 +87,7 @@ def _names() -> list[str]:
 
 
 def _plain(value: Any) -> Any:
-    """Lists, dicts, strings and finite numbers in place of arrays, tuples and infinities."""
+    """Arrays and tuples as lists, non-finite numbers as strings."""
     if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     if isinstance(value, Mapping):
@@ -97,7 +100,7 @@ def _plain(value: Any) -> Any:
 
 
 def _restored(name: str, value: Any) -> Any:
-    """The value of a field from what JSON holds of it."""
+    """The value of a field from its JSON form."""
     if name in _ARRAYS:
         return np.array(value, np.float64)
     if name in {"costs", "timings_s"}:
@@ -114,5 +117,5 @@ def _restored(name: str, value: Any) -> Any:
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
-    """The trace from its rows; all columns but the costs are what JSON has made of them."""
+    """The trace from its rows; JSON keeps all columns but non-finite costs."""
     return pa.Table.from_pylist([{**row, "costs": [float(cost) for cost in row["costs"]]} for row in rows])

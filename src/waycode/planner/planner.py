@@ -1,33 +1,37 @@
-"""The facade: a model that encodes a scene once, for many cheap plans."""
+"""`Planner`: a trained model that encodes a scene once, for many cheap plans."""
 
 import time
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import torch
 
 from waycode.features import CutMap, collate, cut_map, extract
 from waycode.model import Model
 from waycode.model.saved import load_model
 from waycode.objectives import Setting
-from waycode.planner.agents import choose_agent
+from waycode.planner.plan import PlannerError
 from waycode.planner.view import View
 from waycode.scene import MapFeatures, Scene
+
+_MAX_LISTED = 12  # agents named in an error; crowded scenes have hundreds
 
 
 @dataclass(frozen=True, eq=False)
 class Planner:
-    """A trained model, and above which final standard deviation its plans are doubtful, by number of tokens."""
+    """A trained model with its gate."""
 
     model: Model
     sigma_max_m: Mapping[int, float] = field(default_factory=dict, kw_only=True)
+    # the gate: largest accepted final standard deviation, by number of tokens; empty if it was never calibrated
 
     @staticmethod
     def from_pretrained(name_or_folder: str | Path, *, device: torch.device | str = "cpu") -> "Planner":
-        """A bundled model by its name, or one from its folder."""
+        """Loads a bundled model by its name, or a model from its folder or from the folder of a training run."""
         saved = load_model(name_or_folder)
-        # Refinement needs gradients of tokens: those of weights would only cost time.
+        # Refinement needs gradients of latents only.
         return Planner(saved.model.to(device).requires_grad_(False), sigma_max_m=saved.sigma_max_m)
 
     @property
@@ -35,16 +39,28 @@ class Planner:
         return next(self.model.parameters()).device
 
     def cut_map(self, features: MapFeatures) -> CutMap:
-        """A map as `encode` needs it: for scenes that share one, such as the steps of a drive."""
+        """The map as `encode` needs it. Compute it once for scenes that share a map, such as the steps of a drive."""
         return cut_map(features, config=self.model.config.features)
 
-    def encode(self, scene: Scene, agent: int | str | None = None, *, cut: CutMap | None = None) -> View:
-        """Looks at the scene as one of its road users: by index, by id, or else the ego or the first to predict.
+    def encode(
+        self,
+        scene: Scene,
+        agent: int | str | None = None,
+        *,
+        cut: CutMap | None = None,
+        setting: Setting | None = None,
+    ) -> View:
+        """Encodes the scene for one of its agents.
 
-        `cut` is the scene's map as `cut_map` gives it, if that is known already.
+        Args:
+            scene: the scene; the model sees its map, and tracks and signals up to the current step.
+            agent: index or id of a track; by default the ego, or else the first track to predict.
+            cut: the scene's map from `cut_map`, if it is known.
+            setting: the agent's surroundings, where the caller knows more than the scene tells: a simulator's exact
+                vehicle state, or a road that was prepared once for a scenario. It replaces `agent`.
         """
         began = time.perf_counter()
-        index = choose_agent(scene, agent)
+        index = _agent_index(scene, agent) if setting is None else setting.agent
         example = extract(scene, [index], config=self.model.config.features, cut=cut)
         batch = collate([example]).to(self.device)
         with torch.no_grad():
@@ -53,8 +69,50 @@ class Planner:
         return View(
             model=self.model,
             sigma_max_m=self.sigma_max_m,
-            setting=Setting(scene=scene, agent=index, device=self.device),
+            setting=Setting(scene=scene, agent=index, device=self.device) if setting is None else setting,
             seen=seen,
             memory=memory,
             encode_s=time.perf_counter() - began,
         )
+
+
+def recorded_agents(scene: Scene) -> list[int]:
+    """The tracks to predict that are observed now and at least once afterwards: their future can be encoded."""
+    valid = scene.tracks.valid
+    observed = valid[:, scene.current_step] & valid[:, scene.current_step + 1 :].any(axis=1)
+    return [int(track) for track in scene.tracks.to_predict if observed[track]]
+
+
+def _agent_index(scene: Scene, agent: int | str | None) -> int:
+    """The index of a track that is observed now, from an index or an id; by default the ego or a track to predict."""
+    tracks, now = scene.tracks, scene.current_step
+    if agent is None:
+        first = [] if tracks.ego_index is None else [tracks.ego_index]
+        for track in [*first, *tracks.to_predict]:
+            if tracks.valid[track, now]:
+                return int(track)
+        raise PlannerError(
+            f"scene {scene.id!r} has neither an ego nor a track to predict that is observed now: "
+            f"name an agent; observed now: {_observed_names(scene)}"
+        )
+    if isinstance(agent, str):
+        if agent not in tracks.ids:
+            raise PlannerError(f"scene {scene.id!r} has no agent {agent!r}; observed now: {_observed_names(scene)}")
+        agent = tracks.ids.index(agent)
+    if not 0 <= agent < len(tracks):
+        raise PlannerError(f"scene {scene.id!r} has no track {agent}: expected 0 to {len(tracks) - 1}")
+    if not tracks.valid[agent, now]:
+        raise PlannerError(
+            f"agent {tracks.ids[agent]!r} of scene {scene.id!r} is not observed at the current step; "
+            f"observed now: {_observed_names(scene)}"
+        )
+    return agent
+
+
+def _observed_names(scene: Scene) -> str:
+    """The ids of the agents that can be planned for, tracks to predict first."""
+    observed = np.flatnonzero(scene.tracks.valid[:, scene.current_step])
+    to_predict = (int(track) for track in scene.tracks.to_predict if track in observed)
+    names = [scene.tracks.ids[track] for track in dict.fromkeys([*to_predict, *observed.tolist()])]
+    more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
+    return (", ".join(names[:_MAX_LISTED]) or "nobody") + more

@@ -3,8 +3,7 @@
 import numpy as np
 import torch
 
-from waycode.planner.errors import PlannerError
-from waycode.planner.plan import Plan
+from waycode.planner.plan import Plan, PlannerError
 from waycode.planner.view import View
 from waycode.plotting.plan_layers import Stage
 

@@ -1,42 +1,42 @@
-"""A scene as seen by one road user, encoded once; plans, decodes and codes in it are cheap.
+"""`View`: a scene encoded once for one agent. Searching, refining and decoding in it are cheap.
 
-Axes: K candidates, n tokens, D dimensions of a token, t steps.
+Axes: K candidates, W beam entries, n tokens, D dimensions of a token, M cost levels, t steps of a given trajectory.
 """
 
+import math
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from waycode.model import Model, SceneMemory, SceneTokens
-from waycode.objectives import Candidates, Setting, TerminalVariance
-from waycode.planner.assembling import assemble, doubt_of, search_message
-from waycode.planner.codes import TokenCode, Tokens, code_of, rounded
-from waycode.planner.errors import PlannerError
-from waycode.planner.futures import in_agent_frame, recorded_future
-from waycode.planner.judging import Objective, costs_by_name, levels_of
-from waycode.planner.plan import Plan, PlanStatus
-from waycode.planner.refining import Refinement, refine_latents, slope_of
-from waycode.planner.searching import SceneDecoder, SearchOptions
+from waycode.model import Model, SceneMemory, SceneTokens, Trajectories
+from waycode.model.search_adapter import PrefixDecoder, PrefixState
+from waycode.objectives import BaseObjective, Candidates, Objective, Setting, TerminalVariance, parse_objective
+from waycode.objectives.base import Then, Where
+from waycode.planner.codes import TokenCode, Tokens, as_code, as_float64, rounded_code
+from waycode.planner.plan import Plan, PlannerError, PlanStatus
 from waycode.scene import Scene
-from waycode.search import SearchResult
+from waycode.scene.frames import rotate
+from waycode.search import SearchResult, as_levels, beam_search, refine
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """What the model has seen of a scene. A value: it never changes, and all its plans share it."""
+    """What the model has encoded of a scene. A value: it never changes, and all plans made with it share it."""
 
     model: Model
-    sigma_max_m: Mapping[int, float]  # by number of tokens
-    setting: Setting
-    seen: SceneTokens
-    memory: SceneMemory
-    encode_s: float  # how long it took to make this view
+    sigma_max_m: Mapping[int, float]  # the gate: largest accepted final standard deviation, by number of tokens
+    setting: Setting  # the agent and its surroundings
+    seen: SceneTokens  # the encoded scene
+    memory: SceneMemory  # the decoder's keys and values of the scene
+    encode_s: float  # time it took to make this view
+    clock: Callable[[], float] = time.perf_counter  # for deadlines and timings
 
     @property
     def scene(self) -> Scene:
@@ -49,79 +49,223 @@ class View:
 
     def plan(
         self,
-        objective: Objective,
+        objective: Objective | str,
         *,
         beam_width: int = 1,
         depth: int | None = None,
         levels: int = 2,
         gate: bool = True,
         refine_steps: int = 0,
-        refine_objective: Objective | None = None,
+        refine_objective: Objective | str | None = None,
         deadline_s: float | None = None,
     ) -> Plan:
-        """The trajectory that the objective likes best, found token by token and, if asked for, refined by gradients.
+        """The best trajectory by an objective, found token by token and, if asked for, refined by gradient descent.
 
-        `depth` tokens are used (all that the model has by default). The gate puts plans that the model is sure of
-        before all others. `refine_steps` steps of Adam then move the tokens off their levels, down the slope of
-        `refine_objective` (of the objective itself by default). `deadline_s` bounds search and refinement: the plan is
-        the best that was found by then.
+        Args:
+            objective: a function from `Candidates` to costs, or an objective as text. The lowest cost is best.
+            beam_width: number of prefixes kept after each token; 1 is greedy search.
+            depth: number of tokens; by default all that the model has.
+            levels: codebook levels per dimension of a token (the paper's N_l).
+            gate: rank plans that the model is uncertain of behind all others.
+            refine_steps: gradient steps after the search; they move the latents off the codebook's levels.
+            refine_objective: what the gradient steps minimise; by default the differentiable parts of `objective`.
+            deadline_s: time limit for search and refinement. The best plan found by then is returned.
         """
+        objective = _as_function(objective)
         if refine_steps < 0:
             raise PlannerError(f"refine_steps is {refine_steps}, expected at least 0")
-        slope = slope_of(objective, refine_objective) if refine_steps > 0 else None
-        options = self._options(depth=depth, beam_width=beam_width, levels=levels, deadline_s=deadline_s)
-        limits = self.sigma_max_m if gate else None
-        began = time.perf_counter()
-        found = self._decoder.search(objective, options=options, sigma_max_m=limits)
-        (plan,) = self._plans(found, objective, count=1, options=options, limits=limits, began=began)
-        searched = time.perf_counter()
-        left_s = None if deadline_s is None else deadline_s - (searched - began)
-        late = left_s is not None and left_s <= 0
-        if slope is None or late or plan.status in (PlanStatus.NO_COST, PlanStatus.DEADLINE):
-            return plan
-        refinement = refine_latents(
-            self._decoder,
-            self._tensor(plan.latents),
-            slope=slope,
-            judge=slope if refine_objective is not None else objective,
-            steps=refine_steps,
-            sigma_max_m=limits,
-            deadline_s=left_s,
+        descended = objective if refine_objective is None else _as_function(refine_objective)
+        if refine_steps > 0:
+            _descent_cost(descended)  # an objective without a gradient is refused before the search
+        began = self.clock()
+        (plan,) = self.beam(
+            objective, count=1, beam_width=beam_width, depth=depth, levels=levels, gate=gate, deadline_s=deadline_s
         )
-        return self._refined(plan, refinement, objective, limits=limits, began=searched)
+        left_s = None if deadline_s is None else deadline_s - (self.clock() - began)
+        out_of_time = left_s is not None and left_s <= 0
+        if refine_steps == 0 or out_of_time or plan.status in (PlanStatus.NO_COST, PlanStatus.DEADLINE):
+            return plan
+        return self.refine(plan, descended, steps=refine_steps, gate=gate, deadline_s=left_s, report=objective)
+
+    def beam(
+        self,
+        objective: Objective | str,
+        *,
+        count: int | None = None,
+        beam_width: int = 1,
+        depth: int | None = None,
+        levels: int = 2,
+        gate: bool = True,
+        deadline_s: float | None = None,
+        explain: bool = True,
+    ) -> list[Plan]:
+        """The final beam of a search, best first.
+
+        Args:
+            count: number of plans to return; by default the whole beam.
+            explain: name the parts of each plan's cost, which evaluates the objective once more.
+            objective, beam_width, depth, levels, gate, deadline_s: as for `plan`.
+        """
+        objective, available = _as_function(objective), self.model.config.num_tokens
+        depth = available if depth is None else depth
+        if depth > available:
+            raise PlannerError(f"depth is {depth}, expected 1 to {available}: the model has no more tokens")
+        for name, value, least in (("depth", depth, 1), ("beam_width", beam_width, 1), ("levels", levels, 2)):
+            if value < least:
+                raise PlannerError(f"{name} is {value}, expected at least {least}")
+        if deadline_s is not None and not deadline_s >= 0:
+            raise PlannerError(f"deadline_s is {deadline_s}, expected a number of seconds of at least 0")
+        limits, began = self._gate_limits(depth) if gate else None, self.clock()
+        found = self._search(
+            objective, depth, beam_width=beam_width, levels=levels, limits=limits, deadline_s=deadline_s
+        )
+        timings_s = {"encode": self.encode_s, "search": self.clock() - began}
+        codes = self.model.codebook(levels).codes(found.ids[0])
+        trace = found.trace.to_table(0)
+        plans = []
+        for rank, chosen in enumerate(found.chosen[0, :count].tolist()):
+            candidate = found.decoded.select(slice(chosen, chosen + 1))
+            doubt = _uncertainty(candidate, limits)
+            status = found.status[0] if rank == 0 else PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
+            costs = tuple(found.costs[0, rank].tolist())
+            plans.append(
+                self._assembled(
+                    candidate,
+                    code=rounded_code(codes[rank], levels),
+                    costs=_named_costs(objective, candidate, costs) if explain else {},
+                    levels=costs,
+                    status=status,
+                    message=_search_message(status, found=found.depth, asked=depth, rank=rank, doubt=doubt),
+                    num_decodes=found.num_decodes,
+                    timings_s=timings_s,
+                    trace=trace,
+                )
+            )
+        return plans
 
     def candidates(self, count: int, *, depth: int | None = None, levels: int = 2) -> list[Plan]:
-        """Different trajectories that the model is most sure of, without any objective; the surest first."""
-        options = self._options(depth=depth, beam_width=max(count, 1), levels=levels)
-        available = len(self.model.codebook(levels)) ** options.depth
+        """`count` different trajectories that the model is most certain of, without an objective; most certain first.
+
+        Args: as for `plan`.
+        """
+        available = len(self.model.codebook(levels)) ** (self.model.config.num_tokens if depth is None else depth)
         if not 1 <= count <= available:
             raise PlannerError(f"asked for {count} candidates, expected 1 to {available}: there are no more codes")
-        limits, objective = self.sigma_max_m or None, TerminalVariance()
-        began = time.perf_counter()
-        found = self._decoder.search(objective, options=options, sigma_max_m=limits)
-        return self._plans(found, objective, count=count, options=options, limits=limits, began=began)
+        return self.beam(
+            TerminalVariance(),
+            count=count,
+            beam_width=count,
+            depth=depth,
+            levels=levels,
+            gate=bool(self.sigma_max_m),
+        )
+
+    def refine(
+        self,
+        plan: Plan,
+        objective: Objective | str,
+        *,
+        steps: int,
+        gate: bool = True,
+        deadline_s: float | None = None,
+        report: Objective | None = None,
+    ) -> Plan:
+        """A plan of this view after gradient steps on its latents; never worse than before.
+
+        Of all latents on the way, the best is kept: accepted by the gate before rejected, then by the objective. If
+        the objective is lexicographic, the steps descend the sum of its differentiable levels.
+
+        Args:
+            plan: the plan to refine.
+            objective: what to minimise.
+            steps: number of gradient steps; the paper uses 5 to 40.
+            gate: rank latents that the model is uncertain of behind all others.
+            deadline_s: time limit.
+            report: the objective whose costs the plan reports; by default `objective`.
+        """
+        began, objective = self.clock(), _as_function(objective)
+        limits = self._gate_limits(plan.depth) if gate else None
+        descend = _descent_cost(objective)
+        is_descended = isinstance(objective, BaseObjective) and objective.differentiable
+        visited: list[tuple[tuple[float, ...], Tensor, Candidates]] = []  # rank, latents, candidate
+
+        def cost(decoded: tuple[Tensor, Candidates]) -> Tensor:
+            latents, candidate = decoded
+            costs = descend(candidate)
+            if not isinstance(costs, Tensor) or (torch.is_grad_enabled() and not costs.requires_grad):
+                raise PlannerError(
+                    "the objective has no gradient to refine the plan with: expected a tensor computed from the "
+                    "candidates by differentiable operations; give such a refine_objective, or plan with refine_steps=0"
+                )
+            with torch.no_grad():
+                rejected = limits is not None and bool(_too_uncertain(candidate, limits)[0])
+                compared = costs if is_descended or descend is objective else self._levels(objective, candidate)
+            visited.append(((float(rejected), *compared[0].reshape(-1).tolist()), latents.detach()[0], candidate))
+            return costs if costs.ndim == 1 else costs.sum(dim=1)
+
+        start = self._tensor(plan.latents)[None]
+        made = refine(
+            lambda latents: (latents, self._decoded(latents)),
+            cost,
+            start,
+            steps=steps,
+            deadline_s=deadline_s,
+            clock=self.clock,
+        ).steps
+        usable = [place for place, (rank, _, _) in enumerate(visited) if all(map(math.isfinite, rank))]
+        best = min(usable, key=lambda place: visited[place][0], default=0)  # equal ones: the first, the start
+        num_decodes = plan.num_decodes + len(visited)
+        done = f"{made} step{'' if made == 1 else 's'}"
+        if best == 0:
+            return replace(
+                plan,
+                message=f"{plan.message}; refinement found nothing better in {done}",
+                num_decodes=num_decodes,
+                timings_s={**plan.timings_s, "refine": self.clock() - began},
+            )
+        _, latents, seen = visited[best]
+        candidate = replace(seen, position_m=seen.position_m.detach(), std_m=seen.std_m.detach())
+        doubt, reported = _uncertainty(candidate, limits), objective if report is None else report
+        costs = tuple(self._levels(reported, candidate)[0].tolist())
+        status = PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
+        message = _search_message(status, found=plan.depth, asked=plan.depth, rank=0, doubt=doubt)
+        return self._assembled(
+            candidate,
+            code=rounded_code(latents, None),  # off the levels: there are no token ids any more
+            costs=_named_costs(reported, candidate, costs),
+            levels=costs,
+            status=status,
+            message=f"{message}; refined in {done}",
+            num_decodes=num_decodes,
+            timings_s={**plan.timings_s, "refine": self.clock() - began},
+            trace=plan.trace,
+        )
 
     def decode(self, tokens: Tokens, *, levels: int = 2) -> Plan:
-        """The trajectory of a code in this scene: token ids [n], latents [n, D], or a code made in another scene."""
-        code = code_of(tokens, levels=levels, config=self.model.config)
-        began = time.perf_counter()
+        """The trajectory of a code in this scene.
+
+        Args:
+            tokens: token ids [n], latents [n, D], or a code made in another scene.
+            levels: codebook levels of the token ids.
+        """
+        code, began = as_code(tokens, levels=levels, config=self.model.config), self.clock()
         candidate = self.decode_many(self._tensor(code.latents)[None])
-        doubt = doubt_of(candidate, self.sigma_max_m)
-        return assemble(
+        doubt = _uncertainty(candidate, self.sigma_max_m)
+        return self._assembled(
             candidate,
             code=code,
             costs={},
             levels=(),
             status=PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN,
-            message="decoded as asked" if doubt is None else f"the model is not sure of this code ({doubt})",
+            message="decoded as asked" if doubt is None else f"the model is uncertain of this code ({doubt})",
             num_decodes=1,
-            timings_s={"encode": self.encode_s, "decode": time.perf_counter() - began},
+            timings_s={"encode": self.encode_s, "decode": self.clock() - began},
         )
 
     @torch.no_grad()
     def decode_many(self, latents: Float[Tensor, "K n D"]) -> Candidates:
-        """Codes of the same length at once, as an objective gets to see them."""
-        return self._decoder.decode(latents)
+        """Decodes codes of equal length at once, as objectives see them."""
+        return self._decoded(latents)
 
     def encode_trajectory(
         self,
@@ -130,101 +274,209 @@ class View:
         *,
         levels: int | None = 2,
     ) -> TokenCode:
-        """The code of a trajectory: positions in the scene frame at the steps after the current one.
+        """The encoder's code of a trajectory. For the code that fits best, plan with the objective `Reconstruction`.
 
-        By default it is the agent's recorded future. With `levels` None, the latents are not rounded. This is what the
-        encoder says; for the code that fits best, plan with the objective `Reconstruction`.
+        Args:
+            position_m: positions in the scene frame at the steps after the current one; by default the agent's
+                recorded future.
+            valid: which positions count; by default all.
+            levels: round the latents to these levels; None keeps them continuous.
         """
-        num_steps = self.model.config.features.future_steps
+        tracks, now, num_steps = self.scene.tracks, self.scene.current_step, self.model.config.features.future_steps
         if position_m is None:
-            future_m, known = recorded_future(self.scene, self.agent, num_steps=num_steps)
-        else:
-            future_m, known = in_agent_frame(self.scene, self.agent, position_m, valid, num_steps=num_steps)
-        seen_steps = torch.tensor(known)[None].to(self.memory.velocity_mps.device)
+            steps = slice(now + 1, now + 1 + num_steps)
+            position_m, valid = tracks.position_m[self.agent, steps], tracks.valid[self.agent, steps]
+            if not valid.any():
+                raise PlannerError(
+                    f"agent {self.setting.agent_id!r} of scene {self.scene.id!r} has no recorded future: "
+                    "give a trajectory"
+                )
+        position_m, count = np.asarray(position_m, np.float64), len(position_m)
+        known = np.ones(count, np.bool_) if valid is None else valid
+        if position_m.shape != (count, 2) or known.shape != (count,) or count > num_steps:
+            raise PlannerError(
+                f"the trajectory has shape {list(position_m.shape)} and validity {list(known.shape)}, "
+                f"expected [t, 2] and [t] with at most {num_steps} steps"
+            )
+        if not known.any() or not np.isfinite(position_m[known]).all():
+            raise PlannerError("the trajectory has no valid step, or a valid one that is not finite: expected numbers")
+        offset = np.where(known[:, None], position_m, 0) - tracks.position_m[self.agent, now]
+        future_m, future_valid = np.zeros((num_steps, 2), np.float32), np.zeros(num_steps, np.bool_)
+        future_m[:count] = rotate(offset, -self.setting.start_heading_rad) * known[:, None]
+        future_valid[:count] = known
+        observed = torch.tensor(future_valid)[None].to(self.memory.velocity_mps.device)
         with torch.no_grad():
-            latents = self.model.encode(self._tensor(future_m)[None], seen_steps, self.seen)[0]
-        return rounded(latents, levels)
+            latents = self.model.encode(self._tensor(future_m)[None], observed, self.seen)[0]
+        return rounded_code(latents, levels)
+
+    def _search(
+        self,
+        objective: Objective,
+        depth: int,
+        *,
+        beam_width: int,
+        levels: int,
+        limits: Mapping[int, float] | None,
+        deadline_s: float | None,
+    ) -> SearchResult[Candidates]:
+        """Beam search over the decoder's prefixes; `limits` are the gate's thresholds."""
+        decode = PrefixDecoder(self.model, self.memory)
+
+        def extend(
+            state: tuple[PrefixState, int] | None, parents: Tensor, tokens: Tensor
+        ) -> tuple[tuple[PrefixState, int], Candidates]:
+            prefix, length = (None, 0) if state is None else state
+            longer, decoded = decode(prefix, parents, tokens)
+            return (longer, length + 1), self._in_scene(decoded, num_tokens=length + 1)
+
+        return beam_search(
+            extend,
+            lambda candidates: _costs(objective, candidates),
+            codebook=self.model.codebook(levels),
+            num_rows=1,
+            depth=depth,
+            beam_width=beam_width,
+            gate=None if limits is None else lambda candidates, _: _too_uncertain(candidates, limits)[None],
+            tie_break=lambda candidates: candidates.final_std_m[None],  # among equal costs, the most certain (ours)
+            deadline_s=deadline_s,
+            clock=self.clock,
+            device=self.memory.velocity_mps.device,
+        )
+
+    def _gate_limits(self, depth: int) -> Mapping[int, float]:
+        missing = sorted(set(range(1, depth + 1)) - set(self.sigma_max_m))
+        if missing:
+            raise PlannerError(
+                f"the model has no threshold of uncertainty (sigma_max_m) for {missing} tokens; "
+                f"available: {sorted(self.sigma_max_m) or 'none'}; plan with gate=False, or give the planner thresholds"
+            )
+        return self.sigma_max_m
+
+    def _decoded(self, latents: Float[Tensor, "K n D"]) -> Candidates:
+        """The trajectories of whole codes, with gradients with respect to the latents."""
+        decoded = self.model.decode(latents.to(self.memory.velocity_mps)[None], self.memory)
+        return self._in_scene(decoded, num_tokens=latents.shape[1])
+
+    def _in_scene(self, decoded: Trajectories, *, num_tokens: int) -> Candidates:
+        """Transforms decoded trajectories from the agent's frame to the scene frame."""
+        return Candidates(
+            position_m=decoded.mean_m[0] @ self._rotation + self.setting.start_m,
+            std_m=decoded.std_m[0],
+            num_tokens=num_tokens,
+            dt_s=self.model.config.features.dt_s,
+            setting=self.setting,
+        )
 
     @cached_property
-    def _decoder(self) -> SceneDecoder:
-        return SceneDecoder(model=self.model, memory=self.memory, setting=self.setting)
+    def _rotation(self) -> Float[Tensor, "2 2"]:
+        """Rotates row vectors from the agent's frame to the scene frame: v @ rotation."""
+        cos, sin = np.cos(self.setting.start_heading_rad), np.sin(self.setting.start_heading_rad)
+        return torch.tensor([[cos, sin], [-sin, cos]]).to(self.memory.velocity_mps)
 
-    def _options(
-        self, *, depth: int | None, beam_width: int, levels: int, deadline_s: float | None = None
-    ) -> SearchOptions:
-        available = self.model.config.num_tokens
-        depth = available if depth is None else depth
-        if depth > available:
-            raise PlannerError(f"depth is {depth}, expected 1 to {available}: the model has no more tokens")
-        return SearchOptions(depth=depth, beam_width=beam_width, levels=levels, deadline_s=deadline_s)
+    def _levels(self, objective: Objective, candidates: Candidates) -> Float[Tensor, "K M"]:
+        """The costs as numbers in lexicographic order."""
+        return as_levels(_costs(objective, candidates), num_rows=1, num_candidates=len(candidates))[0]
 
-    def _plans(
-        self,
-        found: SearchResult[Candidates],
-        objective: Objective,
-        *,
-        count: int,
-        options: SearchOptions,
-        limits: Mapping[int, float] | None,
-        began: float,
-    ) -> list[Plan]:
-        """The first of the beam as plans."""
-        timings_s = {"encode": self.encode_s, "search": time.perf_counter() - began}
-        codes = self.model.codebook(options.levels).codes(found.ids[0])
-        trace = found.trace.to_table(0)
-        plans = []
-        for place, chosen in enumerate(found.chosen[0, :count].tolist()):
-            candidate = found.decoded.select(slice(chosen, chosen + 1))
-            doubt = doubt_of(candidate, limits)
-            status = found.status[0] if place == 0 else PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
-            costs = tuple(found.costs[0, place].tolist())
-            plans.append(
-                assemble(
-                    candidate,
-                    code=rounded(codes[place], options.levels),
-                    costs=costs_by_name(objective, candidate, costs),
-                    levels=costs,
-                    status=status,
-                    message=search_message(status, found=found.depth, asked=options.depth, place=place, doubt=doubt),
-                    num_decodes=found.num_decodes,
-                    timings_s=timings_s,
-                    trace=trace,
-                )
-            )
-        return plans
-
-    def _refined(
-        self,
-        plan: Plan,
-        refinement: Refinement,
-        objective: Objective,
-        *,
-        limits: Mapping[int, float] | None,
-        began: float,
-    ) -> Plan:
-        """The plan after refinement; the tokens are gone if the latents have moved."""
-        num_decodes = plan.num_decodes + refinement.num_decodes
-        steps = f"{refinement.steps} step{'' if refinement.steps == 1 else 's'}"  # the deadline may leave time for few
-        timings_s = {**plan.timings_s, "refine": time.perf_counter() - began}
-        if not refinement.moved:
-            message = f"{plan.message}; refinement found nothing better in {steps}"
-            return replace(plan, message=message, num_decodes=num_decodes, timings_s=timings_s)
-        candidate = refinement.candidate
-        doubt = doubt_of(candidate, limits)
-        levels = tuple(levels_of(objective, candidate)[0].tolist())
-        status = PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
-        message = search_message(status, found=plan.depth, asked=plan.depth, place=0, doubt=doubt)
-        return assemble(
-            candidate,
-            code=rounded(refinement.latents, None),
-            costs=costs_by_name(objective, candidate, levels),
-            levels=levels,
-            status=status,
-            message=f"{message}; refined in {steps}",
-            num_decodes=num_decodes,
-            timings_s=timings_s,
-            trace=plan.trace,
+    def _assembled(self, candidate: Candidates, *, code: TokenCode, **fields: Any) -> Plan:
+        """The plan of a single candidate (K = 1), in the world frame."""
+        scene = self.scene
+        world_m = as_float64(candidate.position_m[0]) + np.asarray(scene.origin_m, np.float64)
+        return Plan(
+            scene_id=scene.id,
+            agent_id=self.setting.agent_id,
+            time_s=candidate.dt_s * np.arange(1, candidate.num_steps + 1, dtype=np.float64),
+            x_m=np.ascontiguousarray(world_m[:, 0]),
+            y_m=np.ascontiguousarray(world_m[:, 1]),
+            heading_rad=as_float64(candidate.heading_rad[0]),
+            speed_mps=as_float64(candidate.speed_mps[0]),
+            std_m=as_float64(candidate.std_m[0]),
+            tokens=code.ids,
+            latents=code.latents,
+            depth=len(code.latents),
+            **fields,
         )
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.tensor(values).to(self.memory.velocity_mps)
+
+
+def _as_function(objective: Objective | str) -> Objective:
+    return parse_objective(objective) if isinstance(objective, str) else objective
+
+
+def _costs(objective: Objective, candidates: Candidates) -> Tensor | Sequence[Any]:
+    """What an objective returns, checked, with a leading axis for the single row of a search."""
+    count = len(candidates)
+    costs = objective(candidates)
+    if isinstance(objective, BaseObjective) and isinstance(costs, Tensor) and costs.is_floating_point():
+        costs = costs.to(candidates.position_m.dtype)  # differences below the model's precision are ties
+    if isinstance(costs, np.ndarray):
+        costs = torch.tensor(costs)
+    if isinstance(costs, Tensor):
+        if costs.ndim not in (1, 2) or len(costs) != count:
+            shape = list(costs.shape)
+            raise PlannerError(f"the objective returned costs of shape {shape}, expected [{count}] or [{count}, M]")
+        return costs[None]
+    if not isinstance(costs, Sequence) or len(costs) != count:
+        raise PlannerError(
+            f"the objective returned {costs!r:.60}, expected a tensor [{count}] or [{count}, M], "
+            f"or a list of {count} values that can be ordered"
+        )
+    return costs
+
+
+def _named_costs(objective: Objective, candidate: Candidates, levels: Sequence[float]) -> dict[str, float]:
+    """The parts of the cost of a single candidate; for a plain function, its levels."""
+    if isinstance(objective, BaseObjective):
+        with torch.no_grad():
+            return {name: float(values[0]) for name, values in objective.explain(candidate).items()}
+    if len(levels) == 1:
+        return {"cost": levels[0]}
+    return {f"level {number}": value for number, value in enumerate(levels, start=1)}
+
+
+def _descent_cost(objective: Objective) -> Objective:
+    """What gradient steps descend: the objective, or the sum of the differentiable levels of a lexicographic one."""
+    if not isinstance(objective, BaseObjective):
+        return objective  # whether a plain function has a gradient shows when it is called
+    parts = _differentiable_parts(objective)
+    if not parts:
+        raise PlannerError(
+            f"{objective} has no gradient to refine the plan with: give a differentiable refine_objective, "
+            "such as TerminalVariance(), or plan with refine_steps=0"
+        )
+    return lambda candidates: torch.stack([part.levels(candidates).sum(dim=1) for part in parts]).sum(dim=0)
+
+
+def _differentiable_parts(objective: BaseObjective) -> list[BaseObjective]:
+    if objective.differentiable:
+        return [objective]
+    if isinstance(objective, Then | Where):
+        return [leaf for part in objective.parts for leaf in _differentiable_parts(part)]
+    return []
+
+
+def _too_uncertain(candidates: Candidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:
+    """The gate: final standard deviation above that of nearly all reconstructions (paper, section 4), or NaN."""
+    return ~(candidates.final_std_m <= limits[candidates.num_tokens])
+
+
+def _uncertainty(candidate: Candidates, limits: Mapping[int, float] | None) -> str | None:
+    """Why the gate rejects a single candidate; None if it does not, or if there is no threshold."""
+    limit, spread = (limits or {}).get(candidate.num_tokens), float(candidate.final_std_m[0])
+    if limit is None or spread <= limit:
+        return None
+    return f"its final standard deviation is {spread:.2f} m, above the limit of {limit:.2f} m"
+
+
+def _search_message(status: PlanStatus, *, found: int, asked: int, rank: int, doubt: str | None) -> str:
+    """One sentence on a plan of a search: `found` of `asked` tokens, its rank in the beam, why it is uncertain."""
+    which = ("the best plan" if rank == 0 else f"plan {rank + 1}") + f" of {found} token{'s' if found > 1 else ''}"
+    sentence = {
+        PlanStatus.FOUND: which,
+        PlanStatus.UNCERTAIN: f"the model is uncertain of {which}",
+        PlanStatus.DEADLINE: which,
+        PlanStatus.NO_COST: "the objective is infinite or NaN for every trajectory: the plan is arbitrary",
+    }[status]
+    early = f"; the deadline left no time for {asked} tokens" if found < asked else ""
+    return sentence + ("" if doubt is None else f" ({doubt})") + early

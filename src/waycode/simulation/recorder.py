@@ -5,8 +5,6 @@ from dataclasses import replace
 import numpy as np
 
 from waycode.driving import Vehicle, VehicleState
-from waycode.driving.tracking import steering_of
-from waycode.driving.vehicle import forward
 from waycode.scene import Route, Scene, Signals, Tracks
 from waycode.scene.frames import wrap_angle
 from waycode.simulation.traffic import Snapshot
@@ -102,24 +100,3 @@ class Recorder:
         )
         for name, value in zip(OVER_TIME, values, strict=True):
             self._samples[name][rows, self.now] = value
-
-
-def initial_ego(scene: Scene, *, vehicle: Vehicle) -> VehicleState:
-    """The ego at the scene's current step, as it was recorded."""
-    tracks, now = scene.tracks, scene.current_step
-    ego = tracks.ego_index
-    heading = tracks.heading_rad[ego].astype(np.float64)
-    velocity = np.stack([tracks.vx_mps[ego], tracks.vy_mps[ego]], axis=-1).astype(np.float64)
-    speed = (velocity * forward(heading)).sum(axis=-1)
-    before = max(0, now - 1) if tracks.valid[ego, max(0, now - 1)] else now
-    span_s = scene.dt_s * max(1, now - before)
-    yaw_rate = np.asarray(wrap_angle(heading[now : now + 1] - heading[before])) / span_s
-    return VehicleState(
-        rear_axle_m=tracks.position_m[ego, now].astype(np.float64)[None]
-        - vehicle.rear_axle_to_centre_m * forward(heading[now : now + 1]),
-        heading_rad=heading[now : now + 1],
-        speed_mps=speed[now : now + 1],
-        acceleration_mps2=(speed[now : now + 1] - speed[before]) / span_s,
-        steering_rad=steering_of(yaw_rate, speed[now : now + 1], vehicle=vehicle),
-        yaw_rate_radps=yaw_rate,
-    )

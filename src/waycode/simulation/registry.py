@@ -1,4 +1,4 @@
-"""Planners and traffic by the names that the command line knows."""
+"""Drivers and traffic by the names of the command line."""
 
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -6,22 +6,22 @@ from typing import Any, Literal
 from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed
 from waycode.driving import Driver
 from waycode.scene import Scene
-from waycode.simulation.drivers import ImitationDriver, LatentConfig, LatentDriver
+from waycode.simulation.drivers import PAPER, ImitationDriver, LatentConfig, LatentDriver
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.idm_traffic import IdmTraffic
 from waycode.simulation.traffic import ReplayTraffic, Traffic
 
-PLANNERS = ("latent", "pdm-closed", "idm", "constant-velocity", "replay", "imitation")
+PLANNERS = ("latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation")
 TrafficName = Literal["replay", "idm", "sumo"]
 
 
 @dataclass(frozen=True, kw_only=True)
 class DriverSpec:
-    """A planner as plain values, which can be sent to another process."""
+    """A driver as plain values, which can be sent to another process."""
 
     name: str = "latent"  # one of PLANNERS
-    model: str = "sumo-small"  # of the planners that have one
-    latent: LatentConfig = field(default_factory=LatentConfig)
+    model: str = "sumo-small"  # for the drivers that have one: a bundled name, a model's folder or a run's folder
+    latent: LatentConfig = field(default_factory=LatentConfig)  # for "latent"
 
     def __post_init__(self) -> None:
         if self.name not in PLANNERS:
@@ -29,17 +29,17 @@ class DriverSpec:
 
     @property
     def has_model(self) -> bool:
-        return self.name in ("latent", "imitation")
+        return self.name in ("latent", "paper", "imitation")
 
-    def build(self, scene: Scene) -> Driver:
-        """The planner for one scene; only log replay depends on it."""
-        if self.name == "latent":
-            return LatentDriver(model=self.model, config=self.latent)
+    def build(self, scene: Scene) -> Driver[Any]:
+        """The driver for one scene; only log replay depends on it."""
+        if self.name in ("latent", "paper"):
+            return LatentDriver(planner=self.model, config=self.latent if self.name == "latent" else PAPER)
         if self.name == "imitation":
-            return ImitationDriver(model=self.model)
+            return ImitationDriver(planner=self.model)
         if self.name == "replay":
             return LogReplay(scene)
-        simple: dict[str, Driver] = {
+        simple: dict[str, Driver[Any]] = {
             "pdm-closed": PdmClosed(),
             "idm": IdmDriver(),
             "constant-velocity": ConstantVelocity(),
@@ -48,7 +48,7 @@ class DriverSpec:
 
 
 def build_traffic(name: TrafficName) -> Traffic[Any]:
-    """Traffic by its name; SUMO's starts a process when it is first stepped, and ends it with the object."""
+    """Traffic by its name. SUMO's starts a process at its first step and ends it with the object."""
     if name == "replay":
         return ReplayTraffic()
     if name == "idm":

@@ -1,8 +1,10 @@
-"""Drives a planner through a scene, step by step."""
+"""`simulate`: drives through a scene, step by step."""
 
 import time
+import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
@@ -11,28 +13,31 @@ from waycode.driving import (
     Driver,
     LqrTracker,
     Observation,
-    Reference,
     Tracker,
     Trajectory,
     Vehicle,
     VehicleState,
     expert_route,
 )
-from waycode.driving.trajectory import fault_of
+from waycode.driving.trajectory import trajectory_fault
+from waycode.driving.vehicle import recorded_state
+from waycode.planner import Planner
 from waycode.scene import Route, Scene
+from waycode.simulation.drivers import LatentDriver
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.history import EgoStates, History, others_of, recorded_ego
-from waycode.simulation.recorder import Recorder, initial_ego
-from waycode.simulation.traffic import State, Traffic
+from waycode.simulation.metrics import ScenarioScore, score_run
+from waycode.simulation.recorder import Recorder
+from waycode.simulation.traffic import ReplayTraffic, Traffic
 
 
 @dataclass(frozen=True, kw_only=True)
 class SimulationConfig:
-    """How long to drive, and how the car follows its plans."""
+    """How long to drive, and how the ego follows its plans."""
 
-    horizon_s: float = 15.0  # or as long as the ego was recorded, and on the map
+    horizon_s: float = 15.0  # at most; a drive ends where the recording or the map ends
     tracker: Tracker = field(default_factory=LqrTracker)
-    keep_plans: bool = False
+    keep_plans: bool = False  # store the trajectory of every step in the result
 
     def __post_init__(self) -> None:
         if not self.horizon_s > 0:
@@ -41,76 +46,100 @@ class SimulationConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Rollout:
-    """A finished run."""
+    """A finished drive."""
 
-    history: History  # what the metrics judge; its `failure` says why the planner failed, if it did
-    scene: Scene  # what was simulated, as a scene that ends with the run
-    planning_s: Float[np.ndarray, " n"]  # how long each call of the planner took
+    history: History  # what the metrics evaluate; its `failure` says why the driver failed, if it did
+    scene: Scene  # the simulated scene, which ends with the drive
+    planning_s: Float[np.ndarray, " n"]  # duration of each call of the driver
     plans: tuple[Trajectory, ...] = ()  # if they are kept
+    traceback: str | None = None  # of the driver's exception, if it raised one
+
+
+def score(rollout: Rollout) -> ScenarioScore:
+    """nuPlan's closed-loop score of a drive."""
+    return score_run(rollout.history)
 
 
 def step(
     state: VehicleState, trajectory: Trajectory, *, tracker: Tracker, vehicle: Vehicle, dt_s: float
 ) -> VehicleState:
-    """The ego one step later, for a plan that it follows from now on."""
-    reference = Reference.of([trajectory], vehicle=vehicle)
+    """The ego's state after one step of following a trajectory."""
+    reference = Trajectory.stack([trajectory])
     return next(iter(tracker.follow(state, reference, num_steps=1, vehicle=vehicle, dt_s=dt_s)))
 
 
 def simulate(
     scene: Scene,
-    planner: Driver,
+    driver: Driver[Any] | Planner,
     *,
-    traffic: Traffic[State],
+    traffic: Traffic[Any] | None = None,
     config: SimulationConfig | None = None,
+    strict: bool = False,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Rollout:
-    """Drives from the scene's current step on. A planner that fails is not asked again: the car brakes to a stand."""
-    config = config or SimulationConfig()
-    num_steps = _num_steps(scene, config)
-    vehicle = _vehicle(scene)
+    """Drives from the scene's current step on.
+
+    Args:
+        scene: the scene with an ego; its recorded future is the expert's drive.
+        driver: what plans. A `Planner` drives by latent token search with the default objective and policy of
+            `LatentDriver`.
+        traffic: how the others move; by default as recorded.
+        config: duration and tracker.
+        strict: raise what the driver raises. By default a driver that fails is not asked again, the ego brakes to
+            standstill, and the result has the failure as a sentence and its traceback.
+        clock: measures the driver's time.
+    """
+    config, world_model = config or SimulationConfig(), traffic or ReplayTraffic()
+    if isinstance(driver, Planner):
+        driver = LatentDriver(planner=driver)
+    ego_index, num_steps = _ego_index(scene), _num_steps(scene, config)
+    tracks = scene.tracks
+    vehicle = Vehicle.of_size(length_m=float(tracks.length_m[ego_index]), width_m=float(tracks.width_m[ego_index]))
     route = scene.route if scene.route is not None else expert_route(scene)
     recorder = Recorder(scene, num_steps=num_steps, route=route)
-    ego, world = initial_ego(scene, vehicle=vehicle), traffic.reset(scene)
-    states, plans = [ego], []
-    planning_s: list[float] = []
-    memory: object = None
-    failure: str | None = None
-    for _ in range(num_steps):
+    ego, world = recorded_state(scene, ego_index, vehicle=vehicle), world_model.reset(scene)
+    states, plans, planning_s = [ego], [], []
+    driver_state: Any = None
+    failure = trace = None
+    for index in range(num_steps):
         plan = None
         if failure is None:
             began = clock()
-            observation = Observation(scene=recorder.scene(), ego=ego, vehicle=vehicle, memory=memory)
-            plan, failure = _planned(planner, observation, at_s=len(planning_s) * scene.dt_s)
+            observation = Observation(scene=recorder.scene(), ego=ego, vehicle=vehicle)
+            try:
+                driver_state = driver.reset(observation) if index == 0 else driver_state
+                plan, driver_state = driver.plan(driver_state, observation)
+                fault = trajectory_fault(plan)
+            except Exception as error:  # a driver may fail in any way; other scenarios are still to be driven
+                if strict:
+                    raise
+                fault, trace = f"the driver raised {type(error).__name__}: {error}", traceback.format_exc()
             planning_s.append(clock() - began)
+            if fault is not None:
+                plan, failure = None, f"after {index * scene.dt_s:.1f} s {fault}"
+                if strict:
+                    raise SimulationError(failure)
         if plan is None:
             plan = config.tracker.emergency_stop(ego, vehicle=vehicle, dt_s=scene.dt_s)
-        memory = plan.memory
         ego = step(ego, plan, tracker=config.tracker, vehicle=vehicle, dt_s=scene.dt_s)
-        world, snapshot = traffic.step(world, ego, vehicle=vehicle)
+        world, snapshot = world_model.step(world, ego, vehicle=vehicle)
         recorder.add(snapshot, ego, vehicle=vehicle)
         states.append(ego)
         if config.keep_plans:
-            plans.append(replace(plan, memory=None))
-    history = _history(scene, recorder.scene(), states, route=route, vehicle=vehicle, failure=failure)
-    return Rollout(history=history, scene=recorder.scene(), planning_s=np.array(planning_s), plans=tuple(plans))
-
-
-def _planned(planner: Driver, observation: Observation, *, at_s: float) -> tuple[Trajectory | None, str | None]:
-    """The plan, or else why there is none."""
-    try:
-        plan = planner.plan(observation)
-    except Exception as error:  # whatever a planner does, the other scenarios are still to be driven
-        return None, f"after {at_s:.1f} s the planner raised {type(error).__name__}: {error}"
-    fault = fault_of(plan)
-    return (plan, None) if fault is None else (None, f"after {at_s:.1f} s {fault}")
+            plans.append(plan)
+    driven = recorder.scene()
+    return Rollout(
+        history=_history(scene, driven, states, route=route, vehicle=vehicle, failure=failure),
+        scene=driven,
+        planning_s=np.array(planning_s),
+        plans=tuple(plans),
+        traceback=trace,
+    )
 
 
 def _num_steps(scene: Scene, config: SimulationConfig) -> int:
-    """How many steps can be driven and compared with the log."""
-    ego, now = scene.tracks.ego_index, scene.current_step
-    if ego is None:
-        raise SimulationError(f"scene {scene.id!r} has no ego: a simulation needs one")
+    """Number of steps that can be driven and compared with the recording."""
+    ego, now = _ego_index(scene), scene.current_step
     there = scene.tracks.valid[ego, now:] & _on_map(scene, scene.tracks.position_m[ego, now:])
     observed = len(there) if there.all() else int(there.argmin())
     num_steps = min(round(config.horizon_s / scene.dt_s), observed - 1)
@@ -122,9 +151,9 @@ def _num_steps(scene: Scene, config: SimulationConfig) -> int:
 
 
 def _on_map(scene: Scene, position_m: Float[np.ndarray, "n 2"]) -> Bool[np.ndarray, " n"]:
-    """Which of the recorded ego's positions the map reaches: it may be cut out around the first of them.
+    """Which of the recorded ego's positions the map covers: it may be cropped around the first of them.
 
-    Where the road goes on and the map does not, nobody can drive, and nobody can be judged.
+    Where the map ends, a drive can be neither planned nor scored.
     """
     points = scene.map.lanes.centrelines.points_m
     if len(points) == 0:
@@ -133,9 +162,10 @@ def _on_map(scene: Scene, position_m: Float[np.ndarray, "n 2"]) -> Bool[np.ndarr
     return np.asarray(np.linalg.norm(position_m - position_m[0], axis=1) <= reach_m)
 
 
-def _vehicle(scene: Scene) -> Vehicle:
-    tracks, ego = scene.tracks, scene.tracks.ego_index
-    return Vehicle.of_size(length_m=float(tracks.length_m[ego]), width_m=float(tracks.width_m[ego]))
+def _ego_index(scene: Scene) -> int:
+    if scene.tracks.ego_index is None:
+        raise SimulationError(f"scene {scene.id!r} has no ego: a simulation needs one")
+    return scene.tracks.ego_index
 
 
 def _history(

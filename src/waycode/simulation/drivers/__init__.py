@@ -1,7 +1,6 @@
-"""Planners that drive by the model: latent token search, and the surest code without an objective."""
+"""Drivers by the model: latent token search, the paper's planner among its settings, and imitation."""
 
-from waycode.simulation.drivers.imitation import ImitationDriver
-from waycode.simulation.drivers.judge import JudgeConfig
-from waycode.simulation.drivers.latent import LatentConfig, LatentDriver
+from waycode.simulation.drivers.latent import PAPER, ImitationDriver, LatentConfig, LatentDriver
+from waycode.simulation.drivers.policy import PolicyConfig
 
-__all__ = ["ImitationDriver", "JudgeConfig", "LatentConfig", "LatentDriver"]
+__all__ = ["PAPER", "ImitationDriver", "LatentConfig", "LatentDriver", "PolicyConfig"]

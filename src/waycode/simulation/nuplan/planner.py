@@ -11,12 +11,12 @@ from nuplan.planning.simulation.planner.abstract_planner import AbstractPlanner,
 from nuplan.planning.simulation.trajectory.abstract_trajectory import AbstractTrajectory
 from nuplan.planning.simulation.trajectory.interpolated_trajectory import InterpolatedTrajectory
 
-from waycode.driving import Driver, Reference, Trajectory, Vehicle
+from waycode.driving import Driver, Trajectory, Vehicle
 from waycode.driving import Observation as Seen
-from waycode.driving.trajectory import fault_of
+from waycode.driving.trajectory import trajectory_fault
 from waycode.scene import Scene
 from waycode.simulation.drivers import LatentDriver
-from waycode.simulation.drivers.models import planner_of
+from waycode.simulation.drivers.latent import loaded_planner
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.nuplan.map_api import city_around
 from waycode.simulation.nuplan.observing import Light, ego_of, vehicle_of, window_of
@@ -50,7 +50,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         map_radius_m: float = 150.0,
         map_renewed_m: float = 75.0,
         history_s: float = 2.0,
-        planner: Driver | None = None,
+        planner: Driver[Any] | None = None,
     ) -> None:
         """`planner` drives instead of latent token search with `model`, if it is given."""
         if not 0 < map_renewed_m < map_radius_m:
@@ -64,7 +64,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         self._roadblocks: tuple[int, ...] = ()
         self._lights: list[Light] = []
         self._around: Surroundings | None = None
-        self._memory: object = None
+        self._state: Any = None  # the driver's; None before its first step
 
     def name(self) -> str:
         return type(self).__name__
@@ -75,9 +75,9 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
     def initialize(self, initialization: PlannerInitialization) -> None:
         """Loads the model and notes the route."""
         if self._planner is None:
-            planner_of(self._model)  # loaded now and not at the first plan, and kept for the process's next scenarios
-            self._planner = LatentDriver(model=self._model)
-        self._lights, self._around, self._memory = [], None, None
+            # Loaded before the first plan, and kept for the next scenarios of this process.
+            self._planner = LatentDriver(planner=loaded_planner(self._model))
+        self._lights, self._around, self._state = [], None, None
         self._map_api = initialization.map_api
         self._roadblocks = tuple(int(name) for name in initialization.route_roadblock_ids if name)
 
@@ -92,13 +92,12 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
             scene=self._scene(window, around),
             ego=ego_of(state, around.origin_m),
             vehicle=vehicle_of(state),
-            memory=self._memory,
         )
-        plan = self._planner.plan(seen)
-        fault = fault_of(plan)
+        driver_state = self._planner.reset(seen) if self._state is None else self._state
+        plan, self._state = self._planner.plan(driver_state, seen)
+        fault = trajectory_fault(plan)
         if fault is not None:
             raise SimulationError(f"at {state.time_us} us {fault}")
-        self._memory = plan.memory
         return to_nuplan(plan, state, origin_m=around.origin_m, vehicle=seen.vehicle)
 
     def _window(self, current_input: PlannerInput) -> Window:
@@ -125,7 +124,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
             city = city_around(self._map_api, place_m, radius_m=self._map_radius_m)
             cropped = crop_map(city, place_m[None], radius_m=self._map_radius_m, origin_m=origin_m)
             around = Surroundings(city=city, cropped=cropped, origin_m=origin_m)
-            self._around, self._memory = around, None
+            self._around, self._state = around, None
         return around
 
     def _scene(self, window: Window, around: Surroundings) -> Scene:
@@ -147,9 +146,9 @@ def to_nuplan(
     plan: Trajectory, state: Any, *, origin_m: tuple[float, float], vehicle: Vehicle
 ) -> InterpolatedTrajectory:
     """A plan from a state on, as nuPlan's trackers want it: rear axles in the world, a state every `STEP_S`."""
-    reference = Reference.of([plan], vehicle=vehicle)
-    position_m = reference.rear_axle_m[0] + np.array(origin_m)
-    heading, speed = np.unwrap(reference.heading_rad[0]), reference.speed_mps[0]
+    reference = plan.at_rear_axle(vehicle)
+    position_m = reference.position_m + np.array(origin_m)
+    heading, speed = np.unwrap(reference.heading_rad), reference.speed_mps
     acceleration, yaw_rate = np.gradient(speed, STEP_S), np.gradient(heading, STEP_S)
     steering = np.arctan(vehicle.wheelbase_m * yaw_rate / np.maximum(np.abs(speed), LEAST_SPEED_MPS))
     return InterpolatedTrajectory(

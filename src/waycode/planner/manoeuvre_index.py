@@ -1,6 +1,6 @@
-"""An index of manoeuvres: the codes of what road users did in many scenes, to find the same manoeuvre elsewhere.
+"""An index of recorded manoeuvres by their codes, to find the same manoeuvre in other scenes.
 
-Codes describe behaviour and not places (paper, section 5.2): the same code is the same manoeuvre in another scene.
+Codes describe behaviour, not places (paper, section 5.2): the same code means the same manoeuvre in another scene.
 """
 
 import json
@@ -17,27 +17,26 @@ from jaxtyping import Float, Float32, Int
 
 from waycode.dataset.files import replace_file
 from waycode.features import collate, extract
-from waycode.planner.agents import recorded_agents
-from waycode.planner.errors import PlannerError
-from waycode.planner.planner import Planner
+from waycode.planner.plan import PlannerError
+from waycode.planner.planner import Planner, recorded_agents
 from waycode.scene import Scene
 from waycode.scene.manoeuvre import classify
 
-SCENES_PER_BATCH = 16
+_SCENES_PER_BATCH = 16
 INDEX_VERSION = 1
 _METADATA = b"waycode-index"
 
 
 @dataclass(frozen=True, kw_only=True)
-class Entry:
-    """A recorded manoeuvre: whose, where, and its code."""
+class RecordedManoeuvre:
+    """A manoeuvre of one agent in one scene, with its code."""
 
-    scene_index: int  # place of the scene in the dataset
+    scene_index: int  # index of the scene in the dataset
     scene_id: str
     agent_id: str
     manoeuvre: str
     tokens: tuple[int, ...]
-    distance: float | None = None  # of its latents to those that were asked for
+    distance: float | None = None  # between its latents and those of the query
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +55,7 @@ class ManoeuvreIndex:
         return len(self.scene_ids)
 
     def row_of(self, scene_id: str, agent_id: str) -> int:
-        """The place of a road user's manoeuvre in the index."""
+        """Row of an agent's manoeuvre in the index."""
         rows = [row for row, name in enumerate(self.scene_ids) if name == scene_id]
         if not rows:
             raise PlannerError(f"the index has no scene {scene_id!r}; it has {len(set(self.scene_ids))} others")
@@ -66,8 +65,8 @@ class ManoeuvreIndex:
         available = ", ".join(self.agent_ids[row] for row in rows)
         raise PlannerError(f"the index has no road user {agent_id!r} of scene {scene_id!r}; available: {available}")
 
-    def find(self, *, prefix: Sequence[int]) -> list[Entry]:
-        """All manoeuvres whose code begins with these tokens, in the order of the scenes."""
+    def find(self, *, prefix: Sequence[int]) -> list[RecordedManoeuvre]:
+        """All manoeuvres whose code starts with these tokens, in the order of the scenes."""
         longest = self.tokens.shape[1]
         if not 1 <= len(prefix) <= longest:
             raise PlannerError(f"the prefix has {len(prefix)} tokens, expected 1 to {longest}")
@@ -77,8 +76,8 @@ class ManoeuvreIndex:
         same = (self.tokens[:, : len(prefix)] == np.asarray(prefix)).all(axis=1)
         return [self.entry(int(row)) for row in np.flatnonzero(same)]
 
-    def nearest(self, latents: Float[np.ndarray, "n D"], count: int) -> list[Entry]:
-        """The manoeuvres with the nearest latents, compared in the first n tokens; the nearest first."""
+    def nearest(self, latents: Float[np.ndarray, "n D"], count: int) -> list[RecordedManoeuvre]:
+        """The `count` manoeuvres with the nearest latents, nearest first; compares the first n tokens."""
         _, longest, dim = self.latents.shape
         if latents.shape[1] != dim or not 1 <= len(latents) <= longest:
             raise PlannerError(f"the latents have shape {list(latents.shape)}, expected [1 to {longest}, {dim}]")
@@ -88,8 +87,9 @@ class ManoeuvreIndex:
         rows = np.argsort(distance, kind="stable")[:count]
         return [self.entry(int(row), distance=float(distance[row])) for row in rows]
 
-    def entry(self, row: int, *, distance: float | None = None) -> Entry:
-        return Entry(
+    def entry(self, row: int, *, distance: float | None = None) -> RecordedManoeuvre:
+        """One row of the index."""
+        return RecordedManoeuvre(
             scene_index=int(self.scene_index[row]),
             scene_id=self.scene_ids[row],
             agent_id=self.agent_ids[row],
@@ -116,7 +116,7 @@ class ManoeuvreIndex:
 
     @staticmethod
     def load(path: str | Path) -> "ManoeuvreIndex":
-        """The index from its file."""
+        """Reads an index from its file."""
         try:
             table = pq.read_table(path)
             notes = json.loads((table.schema.metadata or {})[_METADATA])
@@ -146,7 +146,14 @@ def build_index(
     levels: int = 2,
     on_scenes: Callable[[int], None] = lambda count: None,
 ) -> ManoeuvreIndex:
-    """Encodes what every track to predict of every scene did; many scenes at once."""
+    """Encodes the recorded future of every track to predict of every scene.
+
+    Args:
+        scenes: the scenes, in the order of their dataset.
+        planner: its model encodes.
+        levels: codebook levels of the stored token ids.
+        on_scenes: called with the number of further scenes after each batch.
+    """
     model = planner.model
     codebook = model.codebook(levels)
     entries: list[tuple[int, str, str, str]] = []
@@ -183,5 +190,5 @@ def _encode(planner: Planner, scenes: Sequence[tuple[Scene, list[int]]]) -> torc
 
 def _batches(scenes: Iterable[Scene]) -> Iterator[list[tuple[int, Scene]]]:
     numbered = enumerate(scenes)
-    while batch := list(islice(numbered, SCENES_PER_BATCH)):
+    while batch := list(islice(numbered, _SCENES_PER_BATCH)):
         yield batch

@@ -1,0 +1,200 @@
+"""nuPlan's driving criteria as objectives: at-fault collisions, the road, red lights, progress, limits, comfort.
+
+The closed-loop driver's default objective is made of these terms, in text `DRIVING_OBJECTIVE`. They look at the first
+`horizon_s` seconds of each candidate, in numpy (`Candidates.trajectory`); terms that need the same intermediate
+results share them. None has a gradient; for refinement, `RouteFollowing`, `Collision`, `RoadEdge` and `Comfort` are
+their differentiable relatives. Axes: K candidates, S samples (0 is now), r red lights.
+"""
+
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from jaxtyping import Float, Int
+from torch import Tensor
+
+from waycode.driving.collisions import TTC_LOOKS, Conflicts, SafetyMargin, find_conflicts
+from waycode.driving.drivable import OUTSIDE_TOLERANCE_M
+from waycode.driving.road import STOP_LINE_MARGIN_M
+from waycode.driving.trajectory import Trajectory
+from waycode.driving.vehicle import forward
+from waycode.objectives.base import BaseObjective
+from waycode.objectives.candidates import Candidates
+from waycode.objectives.setting import ObjectiveError
+from waycode.scene.kinematics import COMFORT_BOUNDS, MIN_STEPS, motion
+
+# nuPlan's score as a cost: its multipliers first, then its weighted mean.
+DRIVING_OBJECTIVE = (
+    "at-fault-collision + off-road + red-light then "
+    "5 * route-progress + 5 * time-to-collision + 4 * speed-limit + 2 * comfort-limits"
+)
+TOTAL_WEIGHT = 16.0  # of the second level
+
+_CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 2, 4  # every 2nd and 4th sample is looked at, 0.2 s and 0.4 s at 10 Hz
+_SPEED_AT_COLLISION_WEIGHT = 1e-3  # less than one step earlier or later
+_MAX_OVERSPEED_MPS = 2.23  # nuPlan's: a mean overspeed that costs everything
+_MIN_PROGRESS_GOAL_M = 5.0  # where no more can be reached, progress matters little
+_MAX_RED_LIGHT_BRAKING_MPS2 = 3.5  # a light that turns red too late for this is not stopped for
+
+
+@dataclass(frozen=True, kw_only=True)
+class _OnRoute:
+    """Candidates over the horizon, in the coordinates of the agent's route."""
+
+    rear_axle: Trajectory  # [K, S]
+    along_m: Float[np.ndarray, "K S"]  # arclength of the box's centre along the route's path
+    offset_m: Float[np.ndarray, "K S"]  # its offset from the path, left positive
+    index: Int[np.ndarray, "K S"]  # nearest point of the path
+
+    @property
+    def num_steps(self) -> int:
+        return len(self.rear_axle) - 1
+
+
+def _on_route(candidates: Candidates, horizon_s: float) -> _OnRoute:
+    setting, num_steps = candidates.setting, round(horizon_s / candidates.dt_s)
+    if not MIN_STEPS <= num_steps <= candidates.num_steps:
+        raise ObjectiveError(
+            f"the driving horizon is {horizon_s:g} s, expected {MIN_STEPS * candidates.dt_s:g} to "
+            f"{candidates.num_steps * candidates.dt_s:g} s"
+        )
+    rear_axle = candidates.trajectory.samples(slice(0, num_steps + 1)).at_rear_axle(setting.vehicle)
+    path = setting.road.path
+    along, offset = path.project(rear_axle.at_centre(setting.vehicle).position_m)
+    return _OnRoute(rear_axle=rear_axle, along_m=along, offset_m=offset, index=path.index_at(along))
+
+
+def _conflicts(candidates: Candidates, horizon_s: float, margin: SafetyMargin) -> Conflicts:
+    """Collisions and time to collision with the others at constant velocity, or braking on."""
+    setting, drive = candidates.setting, candidates.shared(_on_route, horizon_s)
+    path, vehicle = setting.road.path, setting.vehicle
+    others = setting.shared_forecast(num_steps=drive.num_steps + TTC_LOOKS[-1])
+    return find_conflicts(
+        drive.rear_axle,
+        others,
+        vehicle=vehicle,
+        in_one_lane=np.abs(drive.offset_m) + vehicle.width_m / 2 <= path.half_width_m[drive.index],
+        in_junction=path.in_junction[drive.index],
+        margin=margin,
+        stride=_CONFLICT_STRIDE,
+        dt_s=candidates.dt_s,
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class _DrivingTerm(BaseObjective):
+    horizon_s: float = 4.0  # how far ahead the term looks; PDM-Closed's horizon
+
+    def _costs(self, values: np.ndarray, candidates: Candidates) -> Float[Tensor, " K"]:
+        """Costs in float64: a sum of terms is rounded once, when candidates are compared."""
+        return torch.tensor(values, dtype=torch.float64, device=candidates.position_m.device)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtFaultCollision(_DrivingTerm):
+    """Cause no collision: 0 without one at fault, else 1 to 2, the sooner the higher, plus a little for the speed."""
+
+    margin_ahead_m: float = 1.0  # others are taken to be longer by this at both ends
+    margin_beside_m: float = 0.2  # and wider at both sides
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        drive = candidates.shared(_on_route, self.horizon_s)
+        margin = SafetyMargin(ahead_m=self.margin_ahead_m, beside_m=self.margin_beside_m)
+        first = candidates.shared(_conflicts, self.horizon_s, margin).first_step
+        when = np.minimum(first, drive.num_steps).astype(np.int64)
+        speed = drive.rear_axle.speed_mps[np.arange(len(when)), when]
+        cost = self.cost_at(np.minimum(first, drive.num_steps) * candidates.dt_s) + _SPEED_AT_COLLISION_WEIGHT * speed
+        return self._costs(np.where(np.isfinite(first), cost, 0.0), candidates)
+
+    def cost_at(self, time_s: Float[np.ndarray, "*K"]) -> Float[np.ndarray, "*K"]:
+        """The cost of a collision at a time, without the part for the speed."""
+        return np.asarray(1 + (1 - np.minimum(time_s / self.horizon_s, 1.0)))
+
+
+@dataclass(frozen=True, kw_only=True)
+class OffRoad(_DrivingTerm):
+    """Stay on the drivable area: the share of time with a corner off it; 0 for an agent that starts off the road."""
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        drive, setting = candidates.shared(_on_route, self.horizon_s), candidates.setting
+        if setting.road.drivable is None:
+            return self._costs(np.zeros(len(candidates)), candidates)
+        sampled = drive.rear_axle.samples(slice(0, None, _OFF_ROAD_STRIDE))
+        corners = sampled.corners_m(setting.vehicle)  # [K, s, 4, 2]
+        outside = setting.road.drivable.outside_m(corners.reshape(-1, 2)).reshape(corners.shape[:3])
+        off = outside.max(axis=-1) >= OUTSIDE_TOLERANCE_M
+        return self._costs(np.where(off[:, 0], 0.0, off.mean(axis=1)), candidates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RedLight(_DrivingTerm):
+    """Stop at red lights: 1 for crossing the stop line of a red light on the route that could be stopped for."""
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        drive, setting = candidates.shared(_on_route, self.horizon_s), candidates.setting
+        stop_m = setting.road.red_stop_m(setting.scene)[None]  # [1, r]
+        half, speed = setting.vehicle.length_m / 2, float(drive.rear_axle.speed_mps[0, 0])
+        gap = stop_m - (drive.along_m[:, :1] + half)  # [K, r] from the front bumper
+        braking_m = speed**2 / (2 * _MAX_RED_LIGHT_BRAKING_MPS2)
+        stoppable = (gap > -STOP_LINE_MARGIN_M) & (np.maximum(gap, 0.0) >= braking_m - 1.0)
+        crossed = drive.along_m.max(axis=1)[:, None] + half > stop_m + STOP_LINE_MARGIN_M
+        return self._costs((stoppable & crossed).any(axis=1).astype(np.float64), candidates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteProgress(_DrivingTerm):
+    """Make progress along the route: 1 minus progress as a share of what a free road allows; deviation costs progress.
+
+    Unlike `RouteFollowing`, it follows the route's path, not any of its parallel lanes.
+    """
+
+    deviation_weight: float = 10.0  # metres of progress that a metre of mean deviation is worth
+    free_width_m: float = 0.5  # offset from the path without a cost
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        drive = candidates.shared(_on_route, self.horizon_s)
+        deviation = np.maximum(np.abs(drive.offset_m) - self.free_width_m, 0).mean(axis=1)
+        progress = drive.along_m[:, -1] - drive.along_m[:, 0] - self.deviation_weight * deviation
+        goal_m = max(_MIN_PROGRESS_GOAL_M, candidates.setting.reachable_m(drive.num_steps))
+        return self._costs(1 - np.minimum(progress / goal_m, 1.0), candidates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class TimeToCollision(_DrivingTerm):
+    """Keep more than 0.9 s to a collision at constant velocity: 0 if kept at all times, else 1."""
+
+    margin_ahead_m: float = 1.0  # of the collisions whose blame is judged, as in `AtFaultCollision`
+    margin_beside_m: float = 0.2
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        margin = SafetyMargin(ahead_m=self.margin_ahead_m, beside_m=self.margin_beside_m)
+        kept = candidates.shared(_conflicts, self.horizon_s, margin).keeps_time_to_collision
+        return self._costs(1.0 - kept, candidates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class SpeedLimit(_DrivingTerm):
+    """Keep to the speed limit: mean overspeed as a share of 2.23 m/s, at most 1; 0 where no limit is known."""
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        drive, path = candidates.shared(_on_route, self.horizon_s), candidates.setting.road.path
+        limit = np.where(path.limit_known, path.limit_mps, np.inf)[drive.index]
+        over = np.maximum(drive.rear_axle.speed_mps - limit, 0).mean(axis=1) / _MAX_OVERSPEED_MPS
+        return self._costs(np.minimum(over, 1.0), candidates)
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComfortLimits(_DrivingTerm):
+    """Keep to nuPlan's comfort bounds: 0 within all of them, rising to 1 at twice a bound.
+
+    The metric is a step; a search needs a slope.
+    """
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        drive = candidates.shared(_on_route, self.horizon_s).rear_axle
+        moves = motion(drive.speed_mps[..., None] * forward(drive.heading_rad), drive.heading_rad, dt_s=candidates.dt_s)
+        worst = np.zeros(len(candidates))
+        for name, (least, greatest) in COMFORT_BOUNDS.items():
+            values = getattr(moves, name)
+            worst = np.maximum(worst, np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least))
+        return self._costs(np.clip(worst - 1, 0.0, 1.0), candidates)
