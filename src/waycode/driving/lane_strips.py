@@ -61,9 +61,9 @@ def lane_strips(map_features: MapFeatures, around_m: Float[np.ndarray, "Q 2"] | 
     polygons = shapely.buffer(lines, half, cap_style="flat", join_style="mitre") if chosen else ()
     place = {lane: row for row, lane in enumerate(chosen)}
     continues = np.zeros((len(chosen), len(chosen)), np.bool_)
-    for before, after in lanes.successors.tolist():
-        if before in place and after in place:
-            continues[place[before], place[after]] = True
+    for lane in chosen:
+        onward = [place[after] for after in lanes.graph.successors[lane] if after in place]
+        continues[place[lane], onward] = True
     return LaneStrips(
         lanes=lanes,
         lane=tuple(chosen),

@@ -9,21 +9,20 @@ from itertools import pairwise
 
 import numpy as np
 from jaxtyping import Float, Int
-from scipy.spatial import cKDTree
 
 from waycode.driving.lane_strips import UNKNOWN_LANE_WIDTH_M
 from waycode.driving.path import Path, Strand, path_along
 from waycode.scene import Lanes, Route, Scene
 from waycode.scene.frames import wrap_angle
-from waycode.scene.geometry import arclengths, directions, interpolate, project, resample
+from waycode.scene.geometry import arclengths, interpolate, project, resample
+from waycode.scene.lane_graph import MAP_MATCHING, ROUTE_START, LaneGraph
 
-MISALIGNED_RAD = np.radians(60)
 CHANGE_COST, HOP_COST, OFFSET_COST_1PM = 20.0, 0.1, 40.0  # a change is worth half a metre of being off a lane
 CHANGE_DURATION_S, LEAST_CHANGE_M = 4.0, 20.0
 STRAIGHT_ON_M = 150.0  # how far a path goes on, over the map's lanes and then straight, where the route ends
 BEFORE_M = 30.0
 
-EXPERT_SPACING_M, EXPERT_REACH_M = 2.0, 3.0
+EXPERT_SPACING_M = 2.0
 SUCCESSOR_COST, NEIGHBOUR_COST, JUMP_COST = 0.5, 4.0, 30.0
 
 
@@ -47,10 +46,13 @@ def path_on(
 
 def lanes_ahead(scene: Scene, *, position_m: Float[np.ndarray, " 2"], heading_rad: float) -> list[int]:
     """The lanes to drive on in turn: along the route, or from the lane under the car, and then straight on."""
-    lanes = scene.map.lanes
-    wanted = np.arange(len(lanes)) if scene.route is None else scene.route.lanes
-    chain = _chain(lanes, scene.route, wanted, position_m, heading_rad) if len(wanted) else []
-    return prolonged(lanes, chain) if chain else []
+    graph, route = scene.map.lanes.graph, scene.route
+    wanted = np.arange(len(graph)) if route is None else route.lanes
+    starts = _starts(graph, wanted, position_m, heading_rad) if len(wanted) else {}
+    if not starts:
+        return []
+    chain = [min(starts, key=lambda lane: starts[lane])] if route is None else _cheapest_chain(route, graph, starts)
+    return graph.extend_straight(chain, length_m=STRAIGHT_ON_M)
 
 
 def expert_route(scene: Scene) -> Route | None:
@@ -62,24 +64,19 @@ def expert_route(scene: Scene) -> Route | None:
     position = scene.tracks.position_m[ego, steps].astype(np.float64)
     travelled = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(position, axis=0), axis=1))])
     _, kept = np.unique((travelled / EXPERT_SPACING_M).astype(np.int64), return_index=True)
-    visited = _most_plausible(lanes, position[kept], scene.tracks.heading_rad[ego, steps[kept]].astype(np.float64))
-    return _as_route(lanes, visited) if visited else None
+    visited = _match_lanes(lanes.graph, position[kept], scene.tracks.heading_rad[ego, steps[kept]].astype(np.float64))
+    return _as_route(lanes.graph, visited) if visited else None
 
 
-def _chain(
-    lanes: Lanes,
-    route: Route | None,
-    wanted: Int[np.ndarray, " R"],
-    position_m: Float[np.ndarray, " 2"],
-    heading_rad: float,
-) -> list[int]:
-    """The lanes to drive on in turn, with the fewest lane changes, as far along the route as it can be followed."""
-    section = {int(lane): 0 for lane in wanted}
-    if route is not None:
-        section = {int(lane): int(index) for lane, index in zip(route.lanes, route.sections, strict=True)}
-    starts = _starts(lanes, wanted, position_m, heading_rad)
-    if route is None:
-        return [min(starts, key=lambda lane: starts[lane])] if starts else []
+def _cheapest_chain(route: Route, graph: LaneGraph, starts: dict[int, float]) -> list[int]:
+    """The lanes to drive on in turn, with the fewest lane changes, as far along the route as it can be followed.
+
+    Args:
+        route: the route.
+        graph: of the map's lanes.
+        starts: lanes of the route to start from, each with its cost (see `_starts`).
+    """
+    section = {int(lane): int(index) for lane, index in zip(route.lanes, route.sections, strict=True)}
     queue: list[tuple[float, int, tuple[int, ...]]] = [(cost, lane, (lane,)) for lane, cost in starts.items()]
     heapq.heapify(queue)
     reached: dict[int, tuple[float, tuple[int, ...]]] = {}
@@ -88,10 +85,9 @@ def _chain(
         if lane in reached:
             continue
         reached[lane] = (cost, chain)
-        beside = [int(b) for pairs in (lanes.left_neighbours, lanes.right_neighbours) for a, b in pairs if a == lane]
-        # A change is the cheaper the earlier it is: late ones end in front of a solid line.
-        steps = [(after, HOP_COST) for after in lanes.successors_of(lane)]
-        steps += [(other, CHANGE_COST + HOP_COST * section[lane]) for other in beside]
+        # A change is cheaper the earlier it is: a late one ends in front of a solid line.
+        steps = [(after, HOP_COST) for after in graph.successors[lane]]
+        steps += [(other, CHANGE_COST + HOP_COST * section[lane]) for other in graph.beside[lane]]
         for other, price in steps:
             if other in section and section[other] >= section[lane] and other not in reached:
                 heapq.heappush(queue, (cost + price, other, (*chain, other)))
@@ -102,42 +98,22 @@ def _chain(
 
 
 def _starts(
-    lanes: Lanes, wanted: Int[np.ndarray, " R"], position_m: Float[np.ndarray, " 2"], heading_rad: float
+    graph: LaneGraph, wanted: Int[np.ndarray, " R"], position_m: Float[np.ndarray, " 2"], heading_rad: float
 ) -> dict[int, float]:
-    """Lanes on which the car may be now, each with the price of starting there."""
-    found: dict[int, float] = {}
-    for lane in wanted:
-        line = lanes.centrelines[int(lane)].astype(np.float64)
-        _, offset, segment = project(position_m[None], line)
-        direction = float(directions(line)[segment[0]])
-        if abs(float(wrap_angle(np.array(direction - heading_rad)))) < MISALIGNED_RAD:
-            found[int(lane)] = OFFSET_COST_1PM * abs(float(offset[0]))
-    nearest = min(found.values(), default=0.0)
-    # Lanes of other sections, far ahead or behind, are farther away than the lanes beside the car.
-    reach = nearest + OFFSET_COST_1PM * UNKNOWN_LANE_WIDTH_M * 1.2
-    return {lane: cost for lane, cost in found.items() if cost <= reach}
-
-
-def prolonged(lanes: Lanes, chain: list[int]) -> list[int]:
-    """The chain and the lanes that go straightest on after it."""
-    chain, length = list(chain), 0.0
-    while length < STRAIGHT_ON_M:
-        end = directions(lanes.centrelines[chain[-1]])[-1]
-        after = [lane for lane in lanes.successors_of(chain[-1]) if lane not in chain]
-        if not after:
-            break
-        onward = np.array([directions(lanes.centrelines[lane])[-1] for lane in after])
-        chain.append(after[int(np.abs(wrap_angle(onward - end)).argmin())])
-        length += float(np.linalg.norm(np.diff(lanes.centrelines[chain[-1]], axis=0), axis=1).sum())
-    return chain
+    """Those of the wanted lanes that the vehicle may be on now, each with the cost of starting there."""
+    distance, lane_rad = graph.distances(position_m)
+    aligned = np.abs(wrap_angle(lane_rad - heading_rad)) < ROUTE_START.angle_rad
+    found = {int(lane): float(distance[lane]) for lane in wanted if aligned[lane]}
+    # Lanes of other sections, far ahead or behind, are further away than the lanes beside the vehicle.
+    most_m = min(found.values(), default=0.0) + ROUTE_START.distance_m
+    return {lane: OFFSET_COST_1PM * offset_m for lane, offset_m in found.items() if offset_m <= most_m}
 
 
 def _blended(lanes: Lanes, chain: list[int], *, position_m: Float[np.ndarray, " 2"], speed_mps: float) -> Strand:
     """Centrelines end to end; where the chain goes to a neighbour, the line goes over to it smoothly."""
-    followed = set(map(tuple, lanes.successors.tolist()))
     runs = [[chain[0]]]
     for before, after in pairwise(chain):
-        if (before, after) in followed:
+        if after in lanes.graph.successors[before]:
             runs[-1].append(after)
         else:
             runs.append([after])
@@ -200,68 +176,38 @@ def _unknown(points_m: Float[np.ndarray, "q 2"]) -> Strand:
     return Strand(points_m, np.zeros(count), none, np.full(count, UNKNOWN_LANE_WIDTH_M / 2), none)
 
 
-def _most_plausible(
-    lanes: Lanes, position_m: Float[np.ndarray, "n 2"], heading_rad: Float[np.ndarray, " n"]
+def _match_lanes(
+    graph: LaneGraph, position_m: Float[np.ndarray, "n 2"], heading_rad: Float[np.ndarray, " n"]
 ) -> list[int]:
-    """The lanes that a drive through these poses was on, in turn: least offsets and fewest jumps in the lane graph."""
-    dense = [resample(line.astype(np.float64), spacing_m=1.0) for line in lanes.centrelines.as_list()]
-    lane_of = np.repeat(np.arange(len(dense)), [len(line) for line in dense])
-    angle = np.concatenate([directions(line) for line in dense])
-    points = np.concatenate(dense)
-    near = cKDTree(points).query_ball_point(position_m, EXPERT_REACH_M)
-    hops, beside = _hops(lanes)
-    best: dict[int, tuple[float, tuple[int, ...]]] = {}
-    for place, heading, indices in zip(position_m, heading_rad, near, strict=True):
-        offsets: dict[int, float] = {}
-        for index in indices:
-            if abs(float(wrap_angle(np.array(angle[index] - heading)))) < MISALIGNED_RAD:
-                squared = float(((points[index] - place) ** 2).sum())
-                offsets[int(lane_of[index])] = min(squared, offsets.get(int(lane_of[index]), np.inf))
-        if offsets:
-            best = {lane: _arrived(lane, squared, best, hops, beside) for lane, squared in offsets.items()}
+    """Map matching: the sequence of lanes with the least squared offsets from these poses and the fewest jumps."""
+    best: dict[int, tuple[float, tuple[int, ...]]] = {}  # per lane: the cheapest sequence that ends on it
+    for distances in graph.lanes_near(position_m, heading_rad, tolerance=MAP_MATCHING):
+        if distances:
+            best = {lane: _cheapest_arrival(graph, lane, best) for lane in distances}
+            best = {lane: (cost + distances[lane] ** 2, chain) for lane, (cost, chain) in best.items()}
     return list(min(best.values())[1]) if best else []
 
 
-def _arrived(
-    lane: int,
-    squared_m2: float,
-    best: dict[int, tuple[float, tuple[int, ...]]],
-    hops: dict[tuple[int, int], tuple[int, ...]],
-    beside: set[tuple[int, int]],
+def _cheapest_arrival(
+    graph: LaneGraph, lane: int, best: dict[int, tuple[float, tuple[int, ...]]]
 ) -> tuple[float, tuple[int, ...]]:
-    """The cheapest way to be on this lane now, from wherever the drive was one sample before."""
+    """The cheapest sequence that ends on `lane`, from those that end one sample earlier."""
     ways = []
     for before, (cost, chain) in best.items():
         if before == lane:
             ways.append((cost, chain))
-        elif (before, lane) in hops:
-            ways.append((cost + SUCCESSOR_COST, (*chain, *hops[before, lane])))
+        elif (onward := graph.lanes_between(before, lane)) is not None:
+            ways.append((cost + SUCCESSOR_COST, (*chain, *onward)))
         else:
-            ways.append((cost + (NEIGHBOUR_COST if (before, lane) in beside else JUMP_COST), (*chain, lane)))
-    cost, chain = min(ways, default=(0.0, (lane,)))
-    return cost + squared_m2, chain
+            ways.append((cost + (NEIGHBOUR_COST if lane in graph.beside[before] else JUMP_COST), (*chain, lane)))
+    return min(ways, default=(0.0, (lane,)))
 
 
-def _hops(lanes: Lanes) -> tuple[dict[tuple[int, int], tuple[int, ...]], set[tuple[int, int]]]:
-    """Lanes that are reached by driving on, over at most one short lane in between, and pairs of neighbours."""
-    pairs = lanes.successors.tolist()
-    after: dict[int, list[int]] = {}
-    for one, other in pairs:
-        after.setdefault(one, []).append(other)
-    hops: dict[tuple[int, int], tuple[int, ...]] = {
-        (one, third): (second, third) for one, second in pairs for third in after.get(second, [])
-    }
-    hops |= {(one, other): (other,) for one, other in pairs}
-    beside = {(a, b) for relation in (lanes.left_neighbours, lanes.right_neighbours) for a, b in relation.tolist()}
-    return hops, beside
-
-
-def _as_route(lanes: Lanes, visited: list[int]) -> Route:
+def _as_route(graph: LaneGraph, visited: list[int]) -> Route:
     """Lanes in the order of driving; neighbours share a section."""
-    _, beside = _hops(lanes)
     chosen, sections = [visited[0]], [0]
     for lane in visited[1:]:
         if lane not in chosen:
-            sections.append(sections[-1] + int((chosen[-1], lane) not in beside))
+            sections.append(sections[-1] + int(lane not in graph.beside[chosen[-1]]))
             chosen.append(lane)
     return Route(lanes=np.array(chosen, np.int32), sections=np.array(sections, np.int32))

@@ -15,9 +15,9 @@ from waycode.objectives.errors import ObjectiveError
 from waycode.objectives.segments import Segments, squared_distances
 from waycode.objectives.setting import Setting
 from waycode.scene import LaneType, TrackType
+from waycode.scene.lane_graph import ON_LANE
 
 EVERY = 5  # steps of which one is looked at: a lane change takes tens of them
-ALIGNED_RAD = np.pi / 4  # a road user is on lanes that run its way
 MISALIGNED_M = 100.0  # how much farther away a lane counts that does not
 BEYOND_END_WEIGHT = 0.1  # of the squared distance that lies beyond a lane's end
 REACH_M = 10.0  # how far from the trajectories lanes are looked for
@@ -127,7 +127,7 @@ def _to_segments(
     origin = segments.start_m[:, 1] * forward[:, 0] - segments.start_m[:, 0] * forward[:, 1]
     beside = points_m @ torch.stack([-forward[:, 1], forward[:, 0]]) - origin
     agreement = torch.stack([heading_rad.cos(), heading_rad.sin()], dim=-1) @ forward.T
-    return squared + MISALIGNED_M**2 * (agreement < np.cos(ALIGNED_RAD)), beside
+    return squared + MISALIGNED_M**2 * (agreement < np.cos(ON_LANE.angle_rad)), beside
 
 
 def _lanes_of(setting: Setting) -> Segments:

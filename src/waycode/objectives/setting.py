@@ -10,7 +10,6 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from waycode.objectives.errors import ObjectiveError
-from waycode.objectives.lane_chains import lanes_that_continue
 from waycode.objectives.reference import Reference, reference_of
 from waycode.objectives.segments import Segments
 from waycode.scene import Scene
@@ -90,8 +89,8 @@ class Setting:
 
     @cached_property
     def lane_continues(self) -> Bool[Tensor, "L L"]:
-        """Which lanes lead to each other without a lane change (see `lanes_that_continue`)."""
-        return torch.tensor(lanes_that_continue(self.scene.map.lanes), device=self.device)
+        """Which lanes lead to each other without a lane change (see `LaneGraph.continuing`)."""
+        return torch.tensor(self.scene.map.lanes.graph.continuing(), device=self.device)
 
     @cached_property
     def road_edges(self) -> Segments:

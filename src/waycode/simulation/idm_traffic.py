@@ -13,11 +13,11 @@ from jaxtyping import Bool, Float, Int
 
 from waycode.driving import IdmConfig, Path, Vehicle, VehicleState, idm_acceleration
 from waycode.driving.path import Strand, path_along
-from waycode.driving.route import prolonged, strand_of
+from waycode.driving.route import STRAIGHT_ON_M, strand_of
 from waycode.driving.signals import RED_STATES, stop_points_on
 from waycode.scene import Scene, TrackType
 from waycode.scene.geometry import project
-from waycode.scene.manoeuvre import LaneIndex
+from waycode.scene.lane_graph import LaneGraph
 from waycode.simulation.traffic import Snapshot, recorded_snapshot
 
 MOVING_M = 1.0  # who stays within this of where it was first seen is parked
@@ -163,7 +163,7 @@ def _drivers(scene: Scene, config: IdmConfig) -> tuple[ReactiveVehicle, ...]:
     """Every vehicle that moves at some time of the log and is seen after the current step."""
     tracks = scene.tracks
     others = np.flatnonzero(np.arange(len(tracks)) != tracks.ego_index)
-    index = LaneIndex(scene.map.lanes)
+    index = scene.map.lanes.graph
     drivers = []
     for row, track in enumerate(others):
         seen = np.flatnonzero(tracks.valid[track])
@@ -184,7 +184,7 @@ def _drivers(scene: Scene, config: IdmConfig) -> tuple[ReactiveVehicle, ...]:
     return tuple(drivers)
 
 
-def _path(scene: Scene, position_m: Float[np.ndarray, "n 2"], *, first_heading_rad: float, index: LaneIndex) -> Path:
+def _path(scene: Scene, position_m: Float[np.ndarray, "n 2"], *, first_heading_rad: float, index: LaneGraph) -> Path:
     """The recorded positions, then the rest of the lane at whose side the recording ends, then straight on."""
     kept = [position_m[0]]
     for place in position_m[1:]:
@@ -195,7 +195,7 @@ def _path(scene: Scene, position_m: Float[np.ndarray, "n 2"], *, first_heading_r
     recorded = np.stack([*kept, kept[-1] + 2 * LEAST_STEP_M * ahead])
     if lane < 0:
         return path_along(_plain(recorded, scene, index), beyond_m=LOOK_AHEAD_M)
-    onward = strand_of(scene.map.lanes, prolonged(scene.map.lanes, [lane]))
+    onward = strand_of(scene.map.lanes, index.extend_straight([lane], length_m=STRAIGHT_ON_M))
     along, offset, _ = project(recorded[-1:], onward.points_m)
     step = np.gradient(onward.points_m, axis=0)
     left = np.stack([-step[:, 1], step[:, 0]], axis=-1) / np.maximum(np.linalg.norm(step, axis=1), 1e-6)[:, None]
@@ -205,7 +205,7 @@ def _path(scene: Scene, position_m: Float[np.ndarray, "n 2"], *, first_heading_r
     return path_along(whole, beyond_m=LOOK_AHEAD_M)
 
 
-def _plain(points_m: Float[np.ndarray, "n 2"], scene: Scene, index: LaneIndex) -> Strand:
+def _plain(points_m: Float[np.ndarray, "n 2"], scene: Scene, index: LaneGraph) -> Strand:
     """A recorded line with the speed limits of the lanes under it."""
     lanes, count = scene.map.lanes, len(points_m)
     step = np.gradient(points_m, axis=0)

@@ -93,30 +93,15 @@ def _limits_mps(where: Whereabouts, index: LaneStrips) -> Float[np.ndarray, " T"
 
 def _limit_mps(rows: tuple[int, ...], index: LaneStrips) -> float:
     """A lane's own limit; in a junction the highest of the lanes before and after it (nuPlan)."""
-    lanes = set(rows[:1])
+    numbers = [index.lane[row] for row in rows[:1]]
     if rows and index.in_junction[rows[0]]:
-        lanes = _around_junction(set(rows), index.continues, index) | _around_junction(
-            set(rows), index.continues.T, index
-        )
-        lanes = lanes or set(rows)
-    numbers = [index.lane[row] for row in lanes]
+        inside, graph = [index.lane[row] for row in rows], index.lanes.graph
+        around = graph.beyond_junction(inside, graph.successors, within=index.lane)
+        around |= graph.beyond_junction(inside, graph.predecessors, within=index.lane)
+        numbers = list(around) or inside
     if not numbers or not index.lanes.speed_limit_known[numbers].all():
         return float(np.inf)
     return float(index.lanes.speed_limit_mps[numbers].max())
-
-
-def _around_junction(rows: set[int], continues: np.ndarray, index: LaneStrips) -> set[int]:
-    """The first lanes outside of the junction in one direction: a way through it may be of several pieces."""
-    found: set[int] = set()
-    seen, waiting = set(rows), list(rows)
-    while waiting:
-        for row in np.flatnonzero(continues[waiting.pop()]).tolist():
-            if not index.in_junction[row]:
-                found.add(row)
-            elif row not in seen:
-                seen.add(row)
-                waiting.append(row)
-    return found
 
 
 def _dt_s(ego: EgoStates) -> float:

@@ -13,11 +13,11 @@ from waycode.driving.drivable import drivable_area
 from waycode.driving.lane_strips import LaneStrips
 from waycode.scene import MapFeatures
 from waycode.scene.frames import wrap_angle
-from waycode.scene.geometry import arclengths, directions, project
+from waycode.scene.geometry import arclengths
+from waycode.scene.lane_graph import ON_LANE
 from waycode.simulation.history import EgoStates
 
 KEPT_JUNCTION_LANE_M = 5.0  # nuPlan: within this distance the ego still belongs to the way through the junction it took
-ALIGNED_RAD = np.pi / 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -67,12 +67,11 @@ def driven_lanes(index: LaneStrips, ego: EgoStates) -> tuple[tuple[int, ...], ..
 
 def _lanes_anew(index: LaneStrips, held: np.ndarray, ego: EgoStates, *, step: int) -> tuple[int, ...]:
     """Of the lanes that hold the ego: the lane it is most along, or outside of lanes all ways through the junction."""
-    point, heading = ego.centre_m[step : step + 1], ego.heading_rad[step]
+    distance, lane_rad = index.lanes.graph.distances(ego.centre_m[step])
+    misaligned = np.abs(wrap_angle(lane_rad - ego.heading_rad[step])) > ON_LANE.angle_rad
 
     def misfit(row: int) -> tuple[bool, float]:
-        _, offset, segment = project(point, index.centrelines[row])
-        turned = wrap_angle(directions(index.centrelines[row])[segment] - heading)
-        return bool(abs(turned[0]) > ALIGNED_RAD), abs(float(offset[0]))
+        return bool(misaligned[index.lane[row]]), float(distance[index.lane[row]])
 
     ordered = sorted((int(row) for row in held), key=misfit)
     lanes = [row for row in ordered if not index.in_junction[row]]
