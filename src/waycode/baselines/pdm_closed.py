@@ -14,9 +14,8 @@ from jaxtyping import Float
 from waycode.baselines.pdm_score import TTC_STEPS, Drives, score
 from waycode.baselines.proposals import Way, propose, trajectory_of
 from waycode.driving import IdmConfig, LqrTracker, Observation, Reference, Tracker, Trajectory, VehicleState
-from waycode.driving.drivable import DrivableArea, drivable_area
 from waycode.driving.forecast import Forecast, forecast
-from waycode.driving.lane_strips import lane_strips
+from waycode.driving.road_surface import DrivableArea
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -57,7 +56,7 @@ class PdmClosed:
         if not isinstance(memory, PdmMemory):
             way = Way.of(observation, fallback_mps=self.config.idm.fallback_speed_mps)
             features = observation.scene.map
-            memory = PdmMemory(way=way, drivable=drivable_area(features, lane_strips(features)))
+            memory = PdmMemory(way=way, drivable=DrivableArea.of(features))
         num_steps = round(self.config.horizon_s / observation.scene.dt_s)
         others = forecast(observation, num_steps=num_steps + TTC_STEPS[-1])
         proposals = self._proposals(observation, memory.way, others, num_steps=num_steps)

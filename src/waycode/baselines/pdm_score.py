@@ -11,8 +11,8 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from waycode.driving import Path, Vehicle
-from waycode.driving.drivable import OUTSIDE_TOLERANCE_M, DrivableArea
 from waycode.driving.forecast import Forecast
+from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M, DrivableArea
 from waycode.driving.vehicle import forward
 from waycode.scene import TrackType
 from waycode.scene.frames import wrap_angle

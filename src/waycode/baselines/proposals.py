@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 
 from waycode.driving import IdmConfig, Observation, Path, Reference, Trajectory, Vehicle, idm_acceleration, route_path
 from waycode.driving.forecast import Forecast, OnPath, along_path
-from waycode.driving.signals import is_red, stop_points_on
+from waycode.driving.path import is_red, stop_points_on
 from waycode.driving.vehicle import forward
 from waycode.scene import TrackType
 from waycode.scene.frames import wrap_angle

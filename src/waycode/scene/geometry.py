@@ -6,6 +6,14 @@ from jaxtyping import Bool, Float, Int
 from waycode.scene.frames import rotate
 
 
+def forward(heading_rad: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape 2"]:
+    """Unit vectors in the direction of headings."""
+    unit = np.empty((*heading_rad.shape, 2), heading_rad.dtype)  # several times faster than np.stack
+    np.cos(heading_rad, out=unit[..., 0])
+    np.sin(heading_rad, out=unit[..., 1])
+    return unit
+
+
 def arclengths(points_m: Float[np.ndarray, "p 2"]) -> Float[np.ndarray, " p"]:
     """Distance along the polyline from its start to each point."""
     steps = np.linalg.norm(np.diff(points_m, axis=0), axis=1)

@@ -29,13 +29,25 @@ class LaneTolerance:
     angle_rad: float
 
 
-# All tolerances of lane lookup. Distances are to centrelines; lanes are 3 to 4 m wide.
-ON_LANE = LaneTolerance(distance_m=2.5, angle_rad=np.radians(45))  # the lane a road user is on: it may hug the border
-MAP_MATCHING = LaneTolerance(distance_m=3.0, angle_rad=np.radians(60))  # candidates only; the cheapest sequence decides
-ROUTE_START = LaneTolerance(distance_m=1.2 * 3.5, angle_rad=np.radians(60))  # beyond the nearest: the lanes beside it
-MODEL_ON_LANE = LaneTolerance(distance_m=2.0, angle_rad=np.radians(60))  # features; models are trained with these two
-MODEL_BESIDE_LANE = LaneTolerance(distance_m=5.0, angle_rad=np.radians(60))  # for an agent on no lane
-CONTINUES_WITHIN_M = 30.0  # lanes this far ahead continue a lane: more than an agent drives between two samples
+UNKNOWN_LANE_WIDTH_M = 3.5  # of lanes whose width is not known
+_STRICT_RAD, _LAX_RAD = (
+    np.radians(45),
+    np.radians(60),
+)  # strict tells lanes of a crossing apart, lax keeps all candidates
+
+# All tolerances of lane lookup. Distances are to centrelines.
+# The one lane that a road user is on: lanes are up to 4 m wide, and it may drive at the border.
+ON_LANE = LaneTolerance(distance_m=2.5, angle_rad=_STRICT_RAD)
+# Candidate lanes of a recorded pose; the cheapest sequence over all poses decides.
+MAP_MATCHING = LaneTolerance(distance_m=3.0, angle_rad=_LAX_RAD)
+# Candidate lanes to start a route on. The distance counts from the nearest lane: it reaches the lanes beside that.
+ROUTE_START = LaneTolerance(distance_m=1.2 * UNKNOWN_LANE_WIDTH_M, angle_rad=_LAX_RAD)
+# All lanes under an agent, as a feature of the model; if there is none, the nearest beside it. Models are trained with
+# these values.
+MODEL_ON_LANE = LaneTolerance(distance_m=2.0, angle_rad=_LAX_RAD)
+MODEL_BESIDE_LANE = LaneTolerance(distance_m=5.0, angle_rad=_LAX_RAD)
+# Lanes that start within this distance continue a lane: more than an agent drives between two samples of a trajectory.
+CONTINUES_WITHIN_M = 30.0
 
 _SAMPLE_SPACING_M = 1.0  # of the samples that `lane_at` looks up
 _NEAREST_SAMPLES = 12  # enough to find an aligned lane under crossing lanes
@@ -88,6 +100,11 @@ class LaneGraph:
         steps = np.append(np.linalg.norm(np.diff(points, axis=0), axis=1), 0.0)
         steps[starts[1:] - 1] = 0.0  # from the end of one lane to the start of the next
         return np.add.reduceat(steps, starts[:-1])
+
+    @cached_property
+    def width_m(self) -> Float[np.ndarray, " L"]:
+        """Width of each lane, `UNKNOWN_LANE_WIDTH_M` where it is not known."""
+        return np.where(self.lanes.width_known, self.lanes.width_m.astype(np.float64), UNKNOWN_LANE_WIDTH_M)
 
     # Walks
 

@@ -14,8 +14,8 @@ from jaxtyping import Float
 from waycode.baselines.pdm_score import Drives, motion_of
 from waycode.baselines.proposals import Way
 from waycode.driving import Observation
-from waycode.driving.drivable import OUTSIDE_TOLERANCE_M, DrivableArea
 from waycode.driving.forecast import Forecast, forecast
+from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M, DrivableArea
 from waycode.scene.kinematics import COMFORT_BOUNDS
 from waycode.simulation.drivers.contacts import LOOKS, Contacts, Margin, find_contacts
 

@@ -18,8 +18,7 @@ from torch import Tensor
 from waycode.baselines.pdm_score import Drives
 from waycode.baselines.proposals import Way
 from waycode.driving import LqrTracker, Observation, Reference, Tracker, Trajectory
-from waycode.driving.drivable import DrivableArea, drivable_area
-from waycode.driving.lane_strips import lane_strips
+from waycode.driving.road_surface import DrivableArea
 from waycode.features import CutMap
 from waycode.objectives import Candidates, TerminalVariance
 from waycode.planner.refining import refine_latents
@@ -107,7 +106,7 @@ class LatentDriver:
         features = observation.scene.map
         return LatentMemory(
             way=Way.of(observation, fallback_mps=FALLBACK_SPEED_MPS),
-            drivable=drivable_area(features, lane_strips(features)),
+            drivable=DrivableArea.of(features),
             cut=planner_of(self.model).cut_map(features),
         )
 

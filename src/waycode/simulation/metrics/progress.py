@@ -9,7 +9,7 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from waycode.driving.lane_strips import LaneStrips
+from waycode.driving.road_surface import LanePolygons
 from waycode.scene.geometry import project
 from waycode.simulation.history import EgoStates
 from waycode.simulation.metrics.results import Evidence, MetricResult, Statistic, StatisticKind, boolean
@@ -39,7 +39,7 @@ class _Block:
     before_m: float  # distance along the route of the start of the baseline
 
 
-def progress_along_route(ego: EgoStates, expert: EgoStates, *, index: LaneStrips) -> Progress | None:
+def progress_along_route(ego: EgoStates, expert: EgoStates, *, index: LanePolygons) -> Progress | None:
     """Progress of both along the expert's route; None if the expert was on no lane."""
     blocks = _route_blocks(index, driven_lanes(index, expert))
     if not blocks:
@@ -75,7 +75,7 @@ def making_progress(ego: EgoStates, found: Progress | None) -> MetricResult:
     )
 
 
-def _route_blocks(index: LaneStrips, driven: tuple[tuple[int, ...], ...]) -> list[_Block]:
+def _route_blocks(index: LanePolygons, driven: tuple[tuple[int, ...], ...]) -> list[_Block]:
     """The blocks that the expert drives through, in order."""
     blocks: list[_Block] = []
     place = {lane: row for row, lane in enumerate(index.lane)}
@@ -94,7 +94,7 @@ def _route_blocks(index: LaneStrips, driven: tuple[tuple[int, ...], ...]) -> lis
     return blocks
 
 
-def _advance_m(ego: EgoStates, blocks: list[_Block], *, index: LaneStrips) -> float:
+def _advance_m(ego: EgoStates, blocks: list[_Block], *, index: LanePolygons) -> float:
     """How far along the route the ego's centre gets from where it started.
 
     It stays in its block or goes on to a later one; what it drives beside the route does not count.
