@@ -33,7 +33,7 @@ UNKNOWN_LANE_WIDTH_M = 3.5  # of lanes whose width is not known
 _STRICT_RAD, _LAX_RAD = (
     np.radians(45),
     np.radians(60),
-)  # strict tells lanes of a crossing apart, lax keeps all candidates
+)  # strict tells crossing lanes apart, lax keeps candidates
 
 # All tolerances of lane lookup. Distances are to centrelines.
 # The one lane that a road user is on: lanes are up to 4 m wide, and it may drive at the border.

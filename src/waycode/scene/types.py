@@ -23,6 +23,14 @@ from jaxtyping import Bool, Float32, Int8, Int32
 if TYPE_CHECKING:
     from waycode.scene.lane_graph import LaneGraph
 
+
+class WaycodeError(Exception):
+    """An error that the user can fix: says what was got, what was expected and what is available.
+
+    The command line prints it as one sentence and exits with 2.
+    """
+
+
 Pairs = Int32[np.ndarray, "_ 2"]  # one row per related pair; each relation has a length of its own
 
 

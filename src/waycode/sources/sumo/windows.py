@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float
 
 from waycode.scene import Route, Scene, Signals, SignalState, Tracks, TrackType
 from waycode.scene.conflicts import overlapping_pairs, red_light_crossings
-from waycode.scene.frames import to_scene_frame
+from waycode.scene.frames import to_scene_frame, tracks_from_world
 from waycode.scene.kinematics import comfortable
 from waycode.scene.manoeuvre import Manoeuvre, classify
-from waycode.scene.world import tracks_from_world
 from waycode.sources.sumo.episode import Episode
 from waycode.sources.sumo.netconvert import RoadNetwork
 from waycode.sources.sumo.plain import VehicleClass
