@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from waycode.scene.lane_graph import infer_lane_graph, precision_recall
+from waycode.scene.lane_inference import infer_lane_graph, precision_recall
 from waycode.sources import womd
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from roads import cars, lanes_of, line, road
 from waycode.scene import LaneType, MapFeatures, Scene, TrackType, as_pairs
-from waycode.training.alternatives import BRAKING_MPS2, LATERAL_MPS2, another_way, lane_under
+from waycode.training.alternatives import BRAKING_MPS2, LATERAL_MPS2, another_way
 
 STEPS, DT_S = 80, 0.1
 FAR_M = (0.0, 500.0)  # where a car is in nobody's way
@@ -119,8 +119,12 @@ def test_the_lane_under_a_car_runs_its_way_and_is_for_cars() -> None:
     lines = [line((0, 0), (100, 0)), line((100, 1), (0, 1)), line((0, -1), (100, -1))]
     lanes = lanes_of(lines, successors=[(0, 1)])
     lanes = replace(lanes, types=np.array([LaneType.STREET, LaneType.STREET, LaneType.BIKE], np.int8))
-    assert lane_under(lanes, np.array([50.0, 0.9]), 0.0) == 0
-    assert lane_under(lanes, np.array([50.0, 0.1]), np.pi) == 1
-    assert lane_under(lanes, np.array([50.0, -0.9]), 0.0) == 0
-    assert lane_under(lanes, np.array([50.0, 9.0]), 0.0) is None
-    assert lane_under(lanes, np.array([100.5, 0.5]), np.pi / 2) is None  # from one lane's end to the next one's start
+
+    def lane_under(position_m: np.ndarray, heading_rad: float) -> int | None:
+        return lanes.graph.nearest_lane(position_m, heading_rad, usable=lanes.types != LaneType.BIKE)
+
+    assert lane_under(np.array([50.0, 0.9]), 0.0) == 0
+    assert lane_under(np.array([50.0, 0.1]), np.pi) == 1
+    assert lane_under(np.array([50.0, -0.9]), 0.0) == 0
+    assert lane_under(np.array([50.0, 9.0]), 0.0) is None
+    assert lane_under(np.array([100.5, 0.5]), np.pi / 2) is None  # from one lane's end to the next one's start

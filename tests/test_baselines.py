@@ -21,9 +21,8 @@ from waycode.baselines.pdm_score import Drives, Scores, score
 from waycode.baselines.proposals import Way
 from waycode.baselines.replay import ReplayError
 from waycode.driving import Driver, Observation, Vehicle, route_path
-from waycode.driving.drivable import drivable_area
 from waycode.driving.forecast import forecast
-from waycode.driving.lane_strips import lane_strips
+from waycode.driving.road_surface import DrivableArea
 from waycode.scene import Polylines, Scene, SignalState
 from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.traffic import ReplayTraffic
@@ -140,7 +139,7 @@ def judged(
     )
     path = route_path(scene, position_m=np.zeros(2), heading_rad=0.0, speed_mps=10.0)
     others = forecast(observation, num_steps=steps + 9)
-    return score(drives, others, path=path, drivable=drivable_area(scene.map, lane_strips(scene.map)), dt_s=DT_S)
+    return score(drives, others, path=path, drivable=DrivableArea.of(scene.map), dt_s=DT_S)
 
 
 def test_the_score_of_free_driving_is_progress_by_hand() -> None:

@@ -11,9 +11,8 @@ from driving_scenes import NOW, car_tracks, first_command_mps2, observation_of, 
 from waycode.baselines.pdm_score import Drives
 from waycode.baselines.proposals import Way
 from waycode.driving import Observation, PerfectTracker, Trajectory
-from waycode.driving.drivable import drivable_area
 from waycode.driving.forecast import forecast
-from waycode.driving.lane_strips import lane_strips
+from waycode.driving.road_surface import DrivableArea
 from waycode.driving.vehicle import forward
 from waycode.features import CutMap, cut_map
 from waycode.planner import planner as planner_module
@@ -50,7 +49,7 @@ def judge_of(scene: Scene, config: JudgeConfig | None = None) -> DriveJudge:
     return DriveJudge(
         observation=observation,
         way=Way.of(observation, fallback_mps=15.0),
-        drivable=drivable_area(features, lane_strips(features)),
+        drivable=DrivableArea.of(features),
         config=config or JudgeConfig(),
     )
 

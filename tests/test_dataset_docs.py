@@ -9,9 +9,8 @@ import numpy as np
 import pytest
 
 from scenes import small_scene
-from waycode.dataset.column_docs import column_table, with_column_table
 from waycode.dataset.dataset import ShardContents, write_dataset
-from waycode.dataset.storage import COLUMNS
+from waycode.dataset.storage import COLUMNS, column_table, with_column_table
 from waycode.scene import WaycodeError
 
 DOCUMENT = Path(__file__).parents[1] / "docs" / "dataset.md"
@@ -19,7 +18,7 @@ DOCUMENT = Path(__file__).parents[1] / "docs" / "dataset.md"
 
 def test_the_table_of_columns_is_up_to_date() -> None:
     text = DOCUMENT.read_text()
-    assert with_column_table(text) == text, "run: python -m waycode.dataset.column_docs docs/dataset.md"
+    assert with_column_table(text) == text, "run: python -m waycode.dataset.storage docs/dataset.md"
 
 
 def test_every_column_is_in_the_table() -> None:
@@ -31,7 +30,7 @@ def test_every_column_is_in_the_table() -> None:
 
 
 def test_a_document_without_a_place_for_the_table_is_refused() -> None:
-    with pytest.raises(WaycodeError, match="has no place for the columns"):
+    with pytest.raises(WaycodeError, match="has no table of columns"):
         with_column_table("# Something else")
 
 

@@ -7,25 +7,17 @@ import pytest
 
 from driving_scenes import NOW, road_scene, sample_scenes, straight_road
 from waycode.driving import IdmConfig, expert_route, idm_acceleration, route_path
-from waycode.driving.path import Strand, path_along
-from waycode.driving.signals import is_red, stop_points_on
+from waycode.driving.path import is_red, path_rows, smooth_path, stop_points_on
 from waycode.scene import MapFeatures, Route, Scene, SignalState
 
 
-def strand(points_m: np.ndarray, limit_mps: np.ndarray | float = 10.0) -> Strand:
-    count = len(points_m)
-    return Strand(
-        points_m,
-        np.broadcast_to(np.asarray(limit_mps, np.float64), count).copy(),
-        np.ones(count, np.bool_),
-        np.full(count, 1.75),
-        np.zeros(count, np.bool_),
-    )
+def rows(points_m: np.ndarray, limit_mps: np.ndarray | float = 10.0) -> np.ndarray:
+    return path_rows(points_m, limit_mps=limit_mps, limit_known=True)
 
 
 def test_projection_and_pose_are_inverse_on_a_curve() -> None:
     angle = np.linspace(0, np.pi / 2, 40)
-    path = path_along(strand(30 * np.stack([np.sin(angle), 1 - np.cos(angle)], axis=-1)))
+    path = smooth_path(rows(30 * np.stack([np.sin(angle), 1 - np.cos(angle)], axis=-1)))
     along, offset = np.array([5.0, 17.3, 40.1]), np.array([0.0, 1.0, -2.0])
     position, heading = path.pose_at(along, offset)
     found, aside = path.project(position)
@@ -35,7 +27,7 @@ def test_projection_and_pose_are_inverse_on_a_curve() -> None:
 
 
 def test_a_path_goes_straight_on_beyond_its_end() -> None:
-    path = path_along(strand(np.array([[0.0, 0.0], [10.0, 0.0]])), beyond_m=5.0)
+    path = smooth_path(rows(np.array([[0.0, 0.0], [10.0, 0.0]])), beyond_m=5.0)
     assert path.length_m == pytest.approx(15.0, abs=0.5)
     position, _ = path.pose_at(np.array([40.0]), np.zeros(1))
     np.testing.assert_allclose(position, [[40.0, 0.0]], atol=0.05)
@@ -44,7 +36,7 @@ def test_a_path_goes_straight_on_beyond_its_end() -> None:
 
 def test_speeds_slow_down_in_time_for_a_lower_limit() -> None:
     x = np.arange(0.0, 101.0)
-    path = path_along(strand(np.stack([x, 0 * x], axis=-1), np.where(x < 60, 10.0, 5.0)))
+    path = smooth_path(rows(np.stack([x, 0 * x], axis=-1), np.where(x < 60, 10.0, 5.0)))
     speed = path.speed_profile(fallback_mps=15.0)
     at = path.index_at(np.array([20.0, 50.0, 70.0]))
     # v^2 = 5^2 + 2 * 1.5 * (60 - 50)
@@ -53,14 +45,14 @@ def test_speeds_slow_down_in_time_for_a_lower_limit() -> None:
 
 def test_speeds_in_a_bend_keep_the_lateral_acceleration_at_3() -> None:
     angle = np.linspace(0, np.pi, 60)
-    path = path_along(strand(12 * np.stack([np.sin(angle), 1 - np.cos(angle)], axis=-1), 20.0))
+    path = smooth_path(rows(12 * np.stack([np.sin(angle), 1 - np.cos(angle)], axis=-1), 20.0))
     middle = path.speed_profile(fallback_mps=15.0)[len(path.points_m) // 2]
     np.testing.assert_allclose(middle, np.sqrt(3.0 * 12), rtol=0.03)
 
 
 def test_a_path_needs_two_points() -> None:
     with pytest.raises(ValueError, match="two distinct points, got 1"):
-        path_along(strand(np.zeros((3, 2))))
+        smooth_path(rows(np.zeros((3, 2))))
 
 
 def along_route(scene: Scene, *, y_m: float = 0.0) -> np.ndarray:

@@ -11,7 +11,6 @@ from test_manoeuvre import CURRENT, STEPS, TIME_S, arc, scene_of, straight
 from waycode.evaluation.driven import Driven, lane_use
 from waycode.evaluation.realism import RoadShape, is_infeasible, realism_of
 from waycode.scene import MapFeatures, Polylines, Scene
-from waycode.scene.manoeuvre import LaneIndex
 
 FUTURE = slice(CURRENT + 1, None)
 
@@ -81,7 +80,7 @@ def test_speeds() -> None:
 
 
 def test_lane_use() -> None:
-    scene, index = changing(1), LaneIndex(two_lanes())
+    scene, index = changing(1), two_lanes().graph
     use = lane_use(index, Driven.of(scene, 0))
     assert (use.changes_left, use.changes_right) == (1, 0)
     assert 0 < use.centre_distance_m < 0.5  # off the centre only while it changes

@@ -1,19 +1,21 @@
 """The lane graph from geometry: small roads drawn by hand, and Waymo's own graph as the truth."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
 import pytest
 
-from waycode.scene import Lanes, LaneType, Polylines, no_pairs
+from roads import lanes_of
+from waycode.scene import Lanes, LaneType, Polylines, as_pairs, no_pairs
 from waycode.scene.frames import rotate
-from waycode.scene.lane_graph import LaneGraph, LaneGraphRules, infer_lane_graph, precision_recall
+from waycode.scene.lane_inference import LaneGraphRules, LaneRelations, infer_lane_graph, precision_recall
 from waycode.sources import womd
 
 Line = list[tuple[float, float]]
 
 
-def graph_of(*lines: Line, types: list[LaneType] | None = None) -> LaneGraph:
+def graph_of(*lines: Line, types: list[LaneType] | None = None) -> LaneRelations:
     kinds = np.array(types or [LaneType.STREET] * len(lines), np.int8)
     return infer_lane_graph(Polylines.of([np.array(line, np.float64) for line in lines]), kinds)
 
@@ -174,3 +176,57 @@ def test_rules_can_be_changed() -> None:
     rules = LaneGraphRules(most_offset_m=8.0)
     graph = infer_lane_graph(lines, np.full(2, LaneType.STREET, np.int8), rules=rules)
     assert pairs(graph.left_neighbours) == {(0, 1)}
+
+
+def two_roads() -> Lanes:
+    """Lanes 0 and 1 side by side (1 on the left); 0 leads through junction lanes 2, 3 to 4; 5 crosses the junction."""
+    lines = [
+        np.array([[0, 0], [50, 0]]),
+        np.array([[0, 3.5], [50, 3.5]]),
+        np.array([[50, 0], [55, 0]]),
+        np.array([[55, 0], [60, 0]]),
+        np.array([[60, 0], [110, 0]]),
+        np.array([[55, -20], [55, 20]]),
+    ]
+    lanes = lanes_of(lines, successors=[(0, 2), (2, 3), (3, 4)])
+    return replace(
+        lanes,
+        left_neighbours=as_pairs([(0, 1)]),  # not mutual, as in some recordings
+        in_junction=np.array([False, False, True, True, False, False]),
+    )
+
+
+def test_walks() -> None:
+    graph = two_roads().graph
+    assert graph.length_m.tolist() == [50, 50, 5, 5, 50, 40]
+    assert graph.reachable([0], graph.successors) == {0, 2, 3, 4}
+    assert graph.reachable([0], graph.successors, graph.beside) == {0, 1, 2, 3, 4}
+    assert graph.reachable([0], graph.successors, within={2, 4}) == {0, 2}
+    assert graph.parallel(1) == graph.parallel(0) == {0, 1}
+    assert graph.beyond_junction([2], graph.successors) == {4}
+    assert graph.beyond_junction([3], graph.predecessors) == {0}
+    assert graph.beyond_junction([3], graph.predecessors, within={2, 3}) == set()
+    assert graph.extend_straight([0], length_m=8.0) == [0, 2, 3]
+    assert graph.lanes_between(0, 2) == (2,)
+    assert graph.lanes_between(0, 3) == (2, 3)
+    assert graph.lanes_between(0, 4) is None
+    assert (graph.change(0, 4), graph.change(0, 1), graph.change(1, 0)) == (0, 1, 0)
+    assert graph.continuing(5.0)[0].tolist() == [True, False, True, True, False, False]
+
+
+def test_lookup() -> None:
+    graph = two_roads().graph
+    position = np.array([[20.0, 1.0], [20.0, 3.0], [55.0, 0.2], [55.0, 0.2], [20.0, -9.0]])
+    heading = np.array([0.1, 0.0, 0.0, np.pi / 2, 0.0])
+    assert graph.lane_at(position, heading).tolist() == [0, 1, 2, 5, -1]
+    assert [set(near) for near in graph.lanes_near(position, heading)] == [{0, 1}, {0, 1}, {2, 3}, {5}, set()]
+    nearest = [graph.nearest_lane(place, angle) for place, angle in zip(position, heading, strict=True)]
+    assert nearest == [0, 1, 2, 5, None]
+    assert graph.nearest_lane(position[0], 0.0, usable=np.arange(6) == 1) is None  # 2.5 m away
+    distance, lane_rad = graph.distances(np.array([54.0, 1.0]))
+    np.testing.assert_allclose(distance, [np.hypot(4, 1), np.hypot(4, 2.5), 1, np.sqrt(2), np.hypot(6, 1), 1])
+    np.testing.assert_allclose(lane_rad, [0, 0, 0, 0, 0, np.pi / 2])
+    assert Lanes().graph.lane_at(position, heading).tolist() == [-1] * 5
+    assert Lanes().graph.nearest_lane(position[0], 0.0) is None
+    assert Lanes().graph.lanes_near(position, heading) == [{}] * 5
+    assert [len(part) for part in Lanes().graph.distances(position[0])] == [0, 0]

@@ -44,9 +44,10 @@ def test_pairs_are_sorted_and_distinct() -> None:
 
 def test_lane_relations_by_lane() -> None:
     lanes = dataclasses.replace(small_map().lanes, successors=as_pairs([(0, 2), (1, 2), (0, 1)]))
-    assert lanes.successors_of(0) == [1, 2]
-    assert lanes.predecessors_of(2) == [0, 1]
-    assert lanes.successors_of(2) == []
+    assert lanes.graph.successors == ((1, 2), (2,), ())
+    assert lanes.graph.predecessors == ((), (0,), (0, 1))
+    assert lanes.graph is lanes.graph
+    assert dataclasses.replace(lanes, successors=no_pairs()).graph.successors == ((), (), ())
 
 
 def test_tracks_have_positions_and_speeds() -> None:

@@ -89,14 +89,11 @@ def test_nine_tenths_of_the_moving_tracks_are_comfortable(scenes: list[Scene]) -
 
 def test_vehicles_stay_on_the_road(scenes: list[Scene]) -> None:
     """Centres of moving cars lie within 2.5 m of some lane's centreline."""
-    from waycode.scene.manoeuvre import LaneIndex
-
     for scene in scenes[::5]:
-        index = LaneIndex(scene.map.lanes)
         tracks = scene.tracks
         cars = np.isin(np.arange(len(tracks)), tracks.to_predict) & (tracks.types == TrackType.VEHICLE)
         inside = np.linalg.norm(tracks.position_m[cars] - tracks.position_m[tracks.ego_index, 10], axis=-1) < 70
-        lane = index.lane_at(tracks.position_m[cars], tracks.heading_rad[cars])
+        lane = scene.map.lanes.graph.lane_at(tracks.position_m[cars], tracks.heading_rad[cars])
         assert (lane[inside] >= 0).mean() > 0.97
 
 

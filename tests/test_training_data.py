@@ -12,7 +12,7 @@ from waycode.demo import bundled_dataset
 from waycode.features.mirror import mirror
 from waycode.model.bottleneck import quantise
 from waycode.scene import Scene, TrackType
-from waycode.scene.manoeuvre import LaneIndex, Manoeuvre
+from waycode.scene.manoeuvre import Manoeuvre
 from waycode.training.config import TrainingConfig, tiny
 from waycode.training.data import (
     SCENES_PER_WINDOW,
@@ -60,12 +60,11 @@ def with_ends(scene: Scene, x_m: float, *, kind: TrackType) -> Scene:
 )
 def test_who_leaves_the_map_is_not_modelled(x_m: float | None, kind: TrackType, leaves: bool) -> None:
     scene = bundled_dataset()[0]
-    lanes = LaneIndex(scene.map.lanes)
     ego = scene.tracks.ego_index or 0
     changed = scene if x_m is None else with_ends(scene, x_m, kind=kind)
-    assert leaves_map(changed, [ego], lanes).tolist() == [leaves]
-    bare = LaneIndex(replace(scene, map=type(scene.map)()).map.lanes)
-    assert not leaves_map(changed, [ego], bare).any()  # a map without lanes cannot be left
+    assert leaves_map(changed, [ego]).tolist() == [leaves]
+    bare = replace(changed, map=type(scene.map)())
+    assert not leaves_map(bare, [ego]).any()  # a map without lanes cannot be left
 
 
 @pytest.mark.parametrize("num_scenes", [9, 10, 2])

@@ -3,7 +3,7 @@
 import numpy as np
 
 from waycode.scene import TrackType
-from waycode.scene.world import tracks_from_world
+from waycode.scene.frames import tracks_from_world
 
 
 def test_unobserved_samples_do_not_matter_and_velocities_come_from_positions() -> None:

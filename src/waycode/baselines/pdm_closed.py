@@ -37,10 +37,10 @@ from waycode.driving.collisions import (
     is_at_fault,
     is_relevant_for_ttc,
 )
-from waycode.driving.drivable import OUTSIDE_TOLERANCE_M, DrivableArea
 from waycode.driving.forecast import forecast_corners_m
-from waycode.driving.vehicle import forward
+from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M, DrivableArea
 from waycode.scene import TrackType
+from waycode.scene.geometry import forward
 from waycode.scene.kinematics import motion, within_comfort
 
 _PROGRESS_WEIGHT, _TTC_WEIGHT, _COMFORT_WEIGHT = 5.0, 5.0, 2.0

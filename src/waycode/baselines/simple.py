@@ -7,9 +7,8 @@ import numpy as np
 from jaxtyping import Float, Int
 
 from waycode.driving import Observation, Trajectory
-from waycode.driving.vehicle import forward
 from waycode.scene import Scene, WaycodeError
-from waycode.scene.geometry import arclengths, interpolate, project
+from waycode.scene.geometry import arclengths, forward, interpolate, project
 
 _NEARBY_STEPS = 30  # the ego is matched with the log around now, not where the log passes the same place later
 _CATCH_UP_S = 2.0  # time in which a plan makes up for the tracker's lag

@@ -23,7 +23,7 @@ from waycode.cli.plan import PlanCommand
 from waycode.cli.simulate import Simulate
 from waycode.cli.swap import Swap
 from waycode.cli.train import Train
-from waycode.scene.errors import WaycodeError
+from waycode.scene import WaycodeError
 
 FAILED, BAD_INPUT, STOPPED = 1, 2, 130
 Command = (

@@ -7,7 +7,7 @@ from typing import Annotated, Literal
 import tyro
 
 from waycode.cli.console import progress, say, say_json
-from waycode.scene.errors import WaycodeError
+from waycode.scene import WaycodeError
 
 SourceName = Literal["womd", "gpudrive", "nuplan", "argoverse2"]
 Flag = tyro.conf.FlagCreatePairsOff[bool]

@@ -5,7 +5,7 @@ from pathlib import Path
 from typing import Any
 
 from waycode.cli.data import SourceName
-from waycode.scene.errors import WaycodeError
+from waycode.scene import WaycodeError
 from waycode.sources.base import Source
 
 

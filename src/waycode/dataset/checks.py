@@ -10,7 +10,7 @@ import pyarrow.parquet as pq
 
 from waycode.dataset.dataset import DatasetInfo, ShardInfo, check_shards
 from waycode.dataset.storage import scene_from_row
-from waycode.dataset.summary import in_parallel
+from waycode.dataset.workers import map_tasks
 from waycode.scene.validation import faults_of
 
 
@@ -36,7 +36,7 @@ def check_dataset(
     faults = check_shards(folder)
     ids: Counter[str] = Counter()
     there = [shard for shard in info.shards if (folder / shard.file).is_file()]
-    for found_ids, found_faults in in_parallel(_check_shard, [(folder, shard) for shard in there], workers=workers):
+    for found_ids, found_faults in map_tasks(_check_shard, [(folder, shard) for shard in there], workers=workers):
         ids.update(found_ids)
         faults += found_faults
         on_scenes(len(found_ids))

@@ -20,12 +20,12 @@ from typing import Any, SupportsIndex, TypeVar, overload
 
 import pyarrow.parquet as pq
 
+from waycode.dataset.files import DatasetError as DatasetError
 from waycode.dataset.files import is_leftover, only_writer, remove_unfinished, replace_file
 from waycode.dataset.files import sha256_of_file as sha256_of_file
 from waycode.dataset.storage import SCHEMA_VERSION, scene_from_row, write_shard
 from waycode.dataset.workers import ShardContents as ShardContents
 from waycode.dataset.workers import run_tasks
-from waycode.scene.errors import DatasetError as DatasetError
 from waycode.scene.types import Scene
 
 INFO_FILE = "dataset.json"

@@ -1,4 +1,4 @@
-"""Files that are whole or not there at all, and folders that one run at a time writes to."""
+"""Atomic writes of files, and folders with one writer at a time."""
 
 import hashlib
 import os
@@ -7,21 +7,30 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO
 
-from waycode.scene.errors import DatasetError
+from waycode.scene.types import WaycodeError
 
 LOCK_FILE = ".lock"
 _UNFINISHED = ".*.part-*"  # what a killed run may leave behind
 
 
+class DatasetError(WaycodeError):
+    """A dataset that cannot be read, or cannot be written where it was asked for."""
+
+
 def replace_file(path: Path, write: Callable[[Path], object]) -> None:
-    """Writes to a temporary file beside the path and puts it there in one step: no half-written file is ever seen."""
+    """Writes a file atomically: to a temporary file beside it, which is then renamed.
+
+    Args:
+        path: the file to write or replace.
+        write: writes the content to the path that it is given.
+    """
     temporary = path.with_name(f".{path.name}.part-{os.getpid()}")
     try:
         write(temporary)
         _sync(temporary)
         temporary.replace(path)
         if os.name == "posix":
-            _sync(path.parent)  # the file's new name, too, must survive a power cut
+            _sync(path.parent)  # the new name must survive a power cut too
     except OSError as error:
         raise DatasetError(f"{path} could not be written ({error}): no part of it was left behind") from error
     finally:
@@ -31,7 +40,7 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
 
 @contextmanager
 def only_writer(folder: Path) -> Iterator[None]:
-    """Keeps other runs out of the folder; the system lifts the lock even when this process is killed."""
+    """Locks the folder against other runs; the system releases the lock even if this process is killed."""
     path = folder / LOCK_FILE
     file = _lock(path)
     try:
@@ -42,12 +51,12 @@ def only_writer(folder: Path) -> Iterator[None]:
 
 
 def is_leftover(path: Path) -> bool:
-    """Whether the file is one that a killed run left behind."""
+    """Whether a killed run left the file behind."""
     return path.name == LOCK_FILE or path.match(_UNFINISHED)
 
 
 def remove_unfinished(folder: Path) -> None:
-    """Removes what a killed run had begun to write; only for the folder's only writer."""
+    """Removes partly written files of a killed run; the caller must hold the lock."""
     for path in folder.glob(_UNFINISHED):
         path.unlink()
 
@@ -58,7 +67,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Opens the file and locks it, or says who has the lock; not a wait, as the other run may take hours."""
+    """Opens and locks the file, or raises an error that names the owner; does not wait, as that may take hours."""
     while True:
         try:
             file = path.open("a+")
@@ -77,13 +86,13 @@ def _lock(path: Path) -> IO[str]:
                 file.write(f"{os.getpid()}\n")
                 file.flush()
                 return file
-        file.close()  # the run that held the lock removed the file between our two steps: the lock is worth nothing
+        file.close()  # the previous owner removed the file between open and lock: this lock holds nothing
 
 
 def _try_lock(file: IO[str]) -> bool:
     try:
         import fcntl
-    except ImportError:  # Windows has no such locks; there, two runs at once are the user's to avoid
+    except ImportError:  # Windows has no such locks; the user must avoid two runs at once
         return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -93,7 +102,7 @@ def _try_lock(file: IO[str]) -> bool:
 
 
 def _sync(path: Path) -> None:
-    """Waits until the file or folder is on the disk itself."""
+    """Flushes a file or folder to disk."""
     descriptor = os.open(path, os.O_RDONLY)
     try:
         os.fsync(descriptor)

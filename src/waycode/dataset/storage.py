@@ -1,11 +1,12 @@
-"""The Parquet form of scenes: one row per scene, one row group per row, so that any scene can be read on its own.
+"""The Parquet form of scenes: one row per scene, one row group per row, so that each scene can be read alone.
 
 Each field of `Scene` is a column named by its path (`tracks.x_m` is `tracks_x_m`). Arrays are lists: [A, T] arrays are
 stored track by track, [P, 2] arrays as all x, then all y. `COLUMNS` is the whole schema with the documentation of each
-column; `docs/dataset.md` is written from it.
+column; `python -m waycode.dataset.storage docs/dataset.md` writes the table of columns in that page.
 """
 
 import json
+import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -27,13 +28,14 @@ from waycode.scene.types import (
     Signals,
     StopSigns,
     Tracks,
+    WaycodeError,
 )
 
 SCHEMA_VERSION = 1
 
 
 def _list_of(kind: pa.DataType) -> pa.DataType:
-    return pa.list_(pa.field("element", kind, nullable=False))  # no nulls within: faster to read
+    return pa.list_(pa.field("element", kind, nullable=False))  # without nulls: faster to read
 
 
 _FLOATS, _DOUBLES, _INTS = _list_of(pa.float32()), _list_of(pa.float64()), _list_of(pa.int32())
@@ -131,29 +133,29 @@ _POLYLINES = ("road_lines", "road_edges", "crosswalks", "speed_bumps", "driveway
 
 
 def scenes_to_table(scenes: Iterable[Scene]) -> pa.Table:
-    """One row per scene."""
+    """A table with one row per scene."""
     rows = list(scenes)
     return pa.table([_column_array(column, rows) for column in COLUMNS], schema=SCHEMA)
 
 
 def scene_from_row(batch: pa.RecordBatch | pa.Table, row: int = 0) -> Scene:
-    """The scene in one row of a table with this schema; its arrays cannot be written to."""
+    """The scene in one row of a table with this schema; its arrays are read-only."""
     if batch.schema.names != _NAMES:
-        batch = batch.select(_NAMES)  # the columns of another tool's copy may stand in another order
+        batch = batch.select(_NAMES)  # another tool may have written the columns in another order
     scalars = [column[row] for column in batch.columns]
     num_steps = scalars[_NAMES.index("num_steps")].as_py()
-    rooms: dict[str, dict[str, Any]] = {}  # the values under each path: rooms["map.lanes"]["types"]
+    groups: dict[str, dict[str, Any]] = {}  # the values under each path: groups["map.lanes"]["types"]
     for column, scalar in zip(COLUMNS, scalars, strict=True):
-        room, _, name = column.path.rpartition(".")
-        rooms.setdefault(room, {})[name] = _value(column, scalar, num_steps)
-    scene, route = rooms[""], rooms["route"]
+        group, _, name = column.path.rpartition(".")
+        groups.setdefault(group, {})[name] = _value(column, scalar, num_steps)
+    scene, route = groups[""], groups["route"]
     del scene["num_steps"]
     scene["origin_m"] = tuple(scene["origin_m"].tolist())
     return Scene(
         **scene,
-        tracks=Tracks(**rooms["tracks"]),
-        map=_map(rooms),
-        signals=Signals(**rooms["signals"]),
+        tracks=Tracks(**groups["tracks"]),
+        map=_map(groups),
+        signals=Signals(**groups["signals"]),
         route=None if route["lanes"] is None else Route(**route),
     )
 
@@ -166,7 +168,7 @@ def write_shard(path: Path, scenes: Iterable[Scene], *, metadata: Mapping[str, A
         scenes_to_table(scenes).replace_schema_metadata(notes),
         path,
         row_group_size=1,
-        # Only the long columns are worth compressing: unpacking fifty short ones would double the time of a read.
+        # Only the long columns are worth compressing: decompressing fifty short ones would double the time of a read.
         compression={_leaf(column): "zstd" if column.type == _FLOATS else "none" for column in COLUMNS},
         compression_level=dict.fromkeys(floats, 9),
         use_dictionary=False,
@@ -181,7 +183,7 @@ def _leaf(column: Column) -> str:
 
 
 def same_scene(one: Scene, other: Scene) -> bool:
-    """Whether two scenes are equal bit for bit (empty arrays are equal whatever their shape)."""
+    """Whether two scenes are equal bit by bit; empty arrays are equal whatever their shape."""
     if (one.route is None) != (other.route is None):
         return False
     return all(
@@ -203,7 +205,7 @@ def _get(column: Column, scene: Scene) -> Any:
 
 
 def _column_array(column: Column, scenes: list[Scene]) -> pa.Array:
-    """The values of one column; arrays go to Arrow without passing through Python numbers."""
+    """The values of one column; arrays go to Arrow without becoming Python numbers."""
     if column.path.startswith("route."):
         return pa.array([None if scene.route is None else _get(column, scene) for scene in scenes], type=column.type)
     values = [_get(column, scene) for scene in scenes]
@@ -224,17 +226,57 @@ def _value(column: Column, scalar: pa.Scalar, num_steps: int) -> Any:
         array = np.ascontiguousarray(array.reshape(2, -1).T)
     elif column.is_per_step:
         array = array.reshape(-1, num_steps)
-    array.flags.writeable = False  # some already are: views of Arrow's memory
+    array.flags.writeable = False  # views of Arrow's memory are read-only already
     return array
 
 
-def _map(rooms: Mapping[str, dict[str, Any]]) -> MapFeatures:
-    lanes = rooms["map.lanes"]
+def _map(groups: Mapping[str, dict[str, Any]]) -> MapFeatures:
+    lanes = groups["map.lanes"]
     lanes["graph_origin"] = GraphOrigin(lanes["graph_origin"])
-    polylines: dict[str, Any] = {name: Polylines(**rooms[f"map.{name}"]) for name in _POLYLINES}
+    polylines: dict[str, Any] = {name: Polylines(**groups[f"map.{name}"]) for name in _POLYLINES}
     return MapFeatures(
-        lanes=Lanes(**lanes, centrelines=Polylines(**rooms["map.lanes.centrelines"])),
-        stop_signs=StopSigns(**rooms["map.stop_signs"]),
+        lanes=Lanes(**lanes, centrelines=Polylines(**groups["map.lanes.centrelines"])),
+        stop_signs=StopSigns(**groups["map.stop_signs"]),
         **polylines,
-        **rooms["map"],
+        **groups["map"],
     )
+
+
+_TABLE_BEGIN = "<!-- columns: begin (written by waycode.dataset.storage) -->"
+_TABLE_END = "<!-- columns: end -->"
+
+
+def column_table() -> str:
+    """All columns as a Markdown table."""
+    rows = [f"| `{column.name}` | {_type_name(column)} | {_shape(column)} | {column.doc} |" for column in COLUMNS]
+    return "\n".join(["| column | type | shape | what it is |", "|---|---|---|---|", *rows])
+
+
+def with_column_table(document: str) -> str:
+    """The document with a new table between its two marks."""
+    before, begin, rest = document.partition(_TABLE_BEGIN)
+    _, end, after = rest.partition(_TABLE_END)
+    if not (begin and end):
+        raise WaycodeError(
+            f"the document has no table of columns: expected the lines {_TABLE_BEGIN!r} and {_TABLE_END!r}"
+        )
+    return f"{before}{_TABLE_BEGIN}\n{column_table()}\n{_TABLE_END}{after}"
+
+
+def _type_name(column: Column) -> str:
+    is_list = pa.types.is_list(column.type)
+    kind = str(column.type.value_type if is_list else column.type)
+    name = ("list of " if is_list else "") + {"float": "float32", "double": "float64"}.get(kind, kind)
+    return name + (" or null" if SCHEMA.field(column.name).nullable else "")
+
+
+def _shape(column: Column) -> str:
+    """The shape of the list for `reshape`; points and pairs are transposed on disk."""
+    axes = column.axes.split()
+    return f"[{', '.join(axes[::-1] if column.is_points else axes)}]" if axes else ""
+
+
+if __name__ == "__main__":
+    for argument in sys.argv[1:]:
+        path = Path(argument)
+        path.write_text(with_column_table(path.read_text()))

@@ -2,21 +2,17 @@
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
-from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass, field, fields
-from multiprocessing import get_context
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import numpy as np
 
 from waycode.dataset.dataset import Dataset, DatasetInfo
+from waycode.dataset.workers import map_tasks
 from waycode.scene.kinematics import comfortable, moving
 from waycode.scene.manoeuvre import classify
 from waycode.scene.types import GraphOrigin, Scene, TrackType
-
-Task = TypeVar("Task")
-Result = TypeVar("Result")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,22 +76,10 @@ def summarise(
     """Reads every scene of a dataset once; `on_scenes` is told how many more were read."""
     dataset = Dataset(folder)
     tally = Tally()
-    for part, count in in_parallel(_tally_range, _ranges(dataset), workers=workers):
+    for part, count in map_tasks(_tally_range, _ranges(dataset), workers=workers):
         tally.merge(part)
         on_scenes(count)
     return _summary(dataset.folder, dataset.info, tally)
-
-
-def in_parallel(work: Callable[[Task], Result], tasks: Iterable[Task], *, workers: int) -> Iterable[Result]:
-    """Results in the order of the tasks, worked out here or in other processes."""
-    if workers <= 1:
-        yield from map(work, tasks)
-        return
-    with ProcessPoolExecutor(workers, mp_context=get_context("spawn")) as pool:
-        try:
-            yield from pool.map(work, tasks)
-        finally:
-            pool.shutdown(wait=False, cancel_futures=True)
 
 
 def tally_scenes(scenes: Iterable[Scene]) -> Tally:

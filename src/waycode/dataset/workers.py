@@ -1,10 +1,10 @@
-"""Runs tasks in worker processes that end when their parent does."""
+"""The process pool: runs tasks in worker processes that end when their parent does."""
 
 import multiprocessing
 import os
 import signal
 import threading
-from collections.abc import Callable, Generator, Iterator, Mapping
+from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
@@ -12,7 +12,7 @@ from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
-from waycode.scene.errors import DatasetError
+from waycode.dataset.files import DatasetError
 from waycode.scene.types import Scene
 
 Task = TypeVar("Task")
@@ -22,25 +22,30 @@ BLAS_THREADS = "OPENBLAS_NUM_THREADS"
 
 @dataclass(frozen=True)
 class ShardContents:
-    """What a task made: scenes, and how many it turned down for which reason."""
+    """Result of a task that makes a shard."""
 
     scenes: list[Scene]
-    rejected: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> number of scenes left out for it
 
 
 def run_tasks(
     tasks: Mapping[str, Task], make: Callable[[Task], Result], *, workers: int
 ) -> Generator[tuple[str, Result], None, None]:
-    """Gives each task's result as soon as it is there, made in this process (one worker) or in others.
+    """Yields (name, result) of each task as soon as it is finished.
 
-    Only a few tasks are handed out ahead, so that results never pile up in memory. When a task fails, those already
-    begun are still finished and given before the error is raised: their work is not lost.
+    Few tasks are submitted ahead, so that results do not pile up in memory. When a task fails, those that are running
+    are finished and yielded before the error is raised.
+
+    Args:
+        tasks: by name.
+        make: module-level function from a task to its result.
+        workers: number of processes; 1 runs the tasks in this process.
     """
     if workers <= 1:
         for name, task in tasks.items():
             yield name, make(task)
         return
-    context = multiprocessing.get_context("spawn")  # fork is not safe beside threads, and SUMO has state of its own
+    context = multiprocessing.get_context("spawn")  # fork is unsafe with threads, and SUMO has global state
     pool_of = ProcessPoolExecutor(min(workers, max(1, len(tasks))), context, initializer=_become_worker)
     with _numpy_with_one_thread(), pool_of as pool:
         try:
@@ -54,11 +59,22 @@ def run_tasks(
             pool.shutdown(wait=False, cancel_futures=True)
 
 
+def map_tasks(make: Callable[[Task], Result], tasks: Sequence[Task], *, workers: int) -> Iterator[Result]:
+    """Results in the order of the tasks; otherwise as `run_tasks`."""
+    early: dict[str, Result] = {}
+    place = 0
+    for name, result in run_tasks({str(index): task for index, task in enumerate(tasks)}, make, workers=workers):
+        early[name] = result
+        while str(place) in early:
+            yield early.pop(str(place))
+            place += 1
+
+
 @contextmanager
 def _numpy_with_one_thread() -> Iterator[None]:
-    """Processes that are begun meanwhile compute with one thread: more would wait for those of the other processes.
+    """Processes started meanwhile use one BLAS thread each: more would compete with those of the other processes.
 
-    numpy reads this when it is first imported. What the user has set stays.
+    numpy reads the variable on import. A value set by the user stays.
     """
     is_set = BLAS_THREADS in os.environ
     os.environ.setdefault(BLAS_THREADS, "1")
@@ -94,10 +110,10 @@ def _results(
 
 
 def _become_worker() -> None:
-    """Lets this process end with its parent, however that ends.
+    """Ends this process when its parent ends.
 
-    A parent that is killed cannot tell its workers to stop, and they would wait for work for ever: a thread watches it.
-    Ctrl-C ends a worker at once and without a word; its parent says what there is to say.
+    A killed parent cannot stop its workers, which would wait for work for ever: a thread watches it. Ctrl-C ends a
+    worker at once and silently; the parent reports it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -10,12 +10,12 @@ from jaxtyping import Float
 from waycode.scene import Lanes, Scene, TrackType
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import arclengths, directions, project
-from waycode.scene.manoeuvre import LaneIndex, Manoeuvre, classify
+from waycode.scene.lane_graph import LaneGraph
+from waycode.scene.manoeuvre import LEFT_TURN_RAD, Manoeuvre, classify
 
 FUTURE_S = 8.0
 TURN_AHEAD_M = 30.0  # a turn that begins further ahead is not over within the horizon
 SLOW_ENOUGH_MPS = 9.0  # who is faster cannot brake for a turn that near
-LEFT_TURN_RAD = np.radians(60)
 FAST_MPS = 8.0
 SPEEDY_MPS = 13.0  # highways: their ways are too long to be seen in a picture
 LEAST_WAY_M, LONG_WAY_M = 5.0, 25.0
@@ -30,7 +30,7 @@ class Actor:
     scene_index: int  # in the dataset
     agent: int  # index of the track
     manoeuvre: Manoeuvre  # what it did
-    lanes: LaneIndex
+    lanes: LaneGraph
 
     @property
     def agent_id(self) -> str:
@@ -66,8 +66,8 @@ def actors(scenes: Iterable[Scene]) -> list[Actor]:
     """The cars to predict that are seen from now to the end of the horizon."""
     found = []
     for index, scene in enumerate(scenes):
-        lanes = LaneIndex(scene.map.lanes)
-        manoeuvres = classify(scene, lanes)
+        lanes = scene.map.lanes.graph
+        manoeuvres = classify(scene)
         end = scene.current_step + round(FUTURE_S / scene.dt_s) + 1
         for agent in map(int, scene.tracks.to_predict):
             seen = end <= scene.num_steps and bool(scene.tracks.valid[agent, scene.current_step : end].all())
@@ -133,7 +133,7 @@ def _left_turn_ahead(actor: Actor) -> bool:
     ahead = [(actor.lane, float(arclengths(line)[-1] - project(here, line)[0][0]))]  # lanes and how far they end
     while ahead:
         lane, end_m = ahead.pop()
-        for after in lanes.successors_of(lane) if end_m <= TURN_AHEAD_M else ():
+        for after in lanes.graph.successors[lane] if end_m <= TURN_AHEAD_M else ():
             if lanes.in_junction[after] and _junction_turn_rad(lanes, after) > LEFT_TURN_RAD:
                 return True
             if not lanes.in_junction[after]:
@@ -144,7 +144,7 @@ def _left_turn_ahead(actor: Actor) -> bool:
 def _junction_turn_rad(lanes: Lanes, lane: int) -> float:
     """How much a way through a junction turns in all, left positive; it may consist of several lanes."""
     turn = float(wrap_angle(np.diff(directions(lanes.centrelines[lane].astype(np.float64)))).sum())
-    inside = [after for after in lanes.successors_of(lane) if lanes.in_junction[after]]
+    inside = [after for after in lanes.graph.successors[lane] if lanes.in_junction[after]]
     return turn + (_junction_turn_rad(lanes, inside[0]) if inside else 0.0)
 
 

@@ -119,7 +119,7 @@ def with_plan(scene: Scene, agent: int, plan: Plan) -> Scene:
 
 def _manoeuvre(actor: Actor, plan: Plan) -> Manoeuvre:
     """The plan classified as if it had been recorded."""
-    return classify(with_plan(actor.scene, actor.agent, plan), actor.lanes)[actor.agent]
+    return classify(with_plan(actor.scene, actor.agent, plan))[actor.agent]
 
 
 def _ends_on_lane(actor: Actor, plan: Plan) -> bool:

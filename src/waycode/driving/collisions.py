@@ -12,9 +12,9 @@ from jaxtyping import Bool, Float, Int, Int8
 
 from waycode.driving.forecast import Forecast, forecast_corners_m, forecast_radius_m
 from waycode.driving.trajectory import Trajectory
-from waycode.driving.vehicle import Vehicle, forward
+from waycode.driving.vehicle import Vehicle
 from waycode.scene.frames import wrap_angle
-from waycode.scene.geometry import box_corners, boxes_overlap
+from waycode.scene.geometry import box_corners, boxes_overlap, forward
 
 # All values but the bumper's depth are nuPlan's.
 STOPPED_MPS = 0.05  # a road user (the ego too) that is not faster has stopped when a collision is classified

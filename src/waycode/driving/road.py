@@ -6,11 +6,9 @@ from functools import cached_property
 import numpy as np
 from jaxtyping import Bool, Float
 
-from waycode.driving.drivable import DrivableArea, drivable_area
-from waycode.driving.lane_strips import lane_strips
-from waycode.driving.path import Path
+from waycode.driving.path import Path, is_red, stop_points_on
+from waycode.driving.road_surface import DrivableArea
 from waycode.driving.route import route_path
-from waycode.driving.signals import is_red, stop_points_on
 from waycode.driving.vehicle import Vehicle, VehicleState
 from waycode.scene import MapFeatures, Scene, TrackType
 from waycode.scene.frames import wrap_angle
@@ -59,7 +57,7 @@ class Road:
     @cached_property
     def drivable(self) -> DrivableArea | None:
         """The drivable area of the whole map; None if the map does not tell."""
-        return drivable_area(self.map, lane_strips(self.map))
+        return DrivableArea.of(self.map)
 
     def red_stop_m(self, scene: Scene) -> Float[np.ndarray, " r"]:
         """Arclengths of the stop lines along the path whose light is red at the scene's current step."""

@@ -7,8 +7,8 @@ from typing import Literal
 import numpy as np
 from jaxtyping import Float
 
-from waycode.driving.vehicle import Vehicle, VehicleState, forward
-from waycode.scene.geometry import box_corners
+from waycode.driving.vehicle import Vehicle, VehicleState
+from waycode.scene.geometry import box_corners, forward
 
 ReferencePoint = Literal["centre", "rear-axle"]
 

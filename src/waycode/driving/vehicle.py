@@ -7,6 +7,7 @@ from jaxtyping import Float
 
 from waycode.scene import Scene
 from waycode.scene.frames import wrap_angle
+from waycode.scene.geometry import forward
 
 # nuPlan's vehicle; the axles of other vehicles are placed in proportion to their length.
 _NUPLAN_LENGTH_M, _NUPLAN_WHEELBASE_M, _NUPLAN_REAR_AXLE_TO_CENTRE_M = 5.176, 3.089, 1.461
@@ -89,14 +90,6 @@ class Command:
 
     acceleration_mps2: Float[np.ndarray, " K"]
     steering_rate_radps: Float[np.ndarray, " K"]
-
-
-def forward(heading_rad: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape 2"]:
-    """Unit vectors in the direction of headings."""
-    unit = np.empty((*heading_rad.shape, 2), heading_rad.dtype)  # several times faster than np.stack
-    np.cos(heading_rad, out=unit[..., 0])
-    np.sin(heading_rad, out=unit[..., 1])
-    return unit
 
 
 def advance(state: VehicleState, command: Command, *, vehicle: Vehicle, dt_s: float) -> VehicleState:

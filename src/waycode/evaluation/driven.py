@@ -15,7 +15,7 @@ from scipy.interpolate import BSpline, make_lsq_spline
 from waycode.scene import Scene
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import project
-from waycode.scene.manoeuvre import LaneIndex
+from waycode.scene.lane_graph import LaneGraph
 
 MOVING_MPS = 0.5  # who is slower has no direction of motion
 KNOT_SPACING_S = 1.0  # of the B-spline: smooths noise of single steps and keeps any turn of a car
@@ -85,7 +85,7 @@ class LaneUse:
     centre_distance_m: float  # mean over the steps on a lane; NaN if there is none
 
 
-def lane_use(index: LaneIndex, driven: Driven) -> LaneUse:
+def lane_use(index: LaneGraph, driven: Driven) -> LaneUse:
     """Lane changes and the mean distance from the nearest lane's centreline."""
     lane = index.lane_at(driven.position_m, driven.heading_rad)
     left, right = lane_changes(index, lane)
@@ -97,13 +97,13 @@ def lane_use(index: LaneIndex, driven: Driven) -> LaneUse:
     return LaneUse(changes_left=left, changes_right=right, centre_distance_m=centre)
 
 
-def lane_changes(index: LaneIndex, lane: Int[np.ndarray, " F"]) -> tuple[int, int]:
+def lane_changes(index: LaneGraph, lane: Int[np.ndarray, " F"]) -> tuple[int, int]:
     """How often a road user that is on these lanes in turn (-1: on none) changes to the left and to the right.
 
     Within a junction lanes cross and overlap, so that only what happens between junctions counts.
     """
     clear = lane[(lane >= 0) & ~index.lanes.in_junction[lane]].tolist()
-    changes = [index.sides.change(a, b) for a, b in pairwise(clear) if a != b]
+    changes = [index.change(a, b) for a, b in pairwise(clear) if a != b]
     return changes.count(1), changes.count(-1)
 
 

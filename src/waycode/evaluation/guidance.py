@@ -13,7 +13,6 @@ import numpy as np
 from jaxtyping import Float
 
 from waycode.evaluation.driven import Driven, lane_use
-from waycode.evaluation.left_turns import TURN_RAD
 from waycode.evaluation.realism import RoadShape, realism_of
 from waycode.evaluation.selection import Case, Group, lane_change_cases, left_turn_cases, slow_down_cases
 from waycode.objectives import (
@@ -27,7 +26,8 @@ from waycode.objectives import (
 )
 from waycode.planner import Planner, PlanStatus, View
 from waycode.scene import Scene
-from waycode.scene.manoeuvre import LaneIndex
+from waycode.scene.lane_graph import LaneGraph
+from waycode.scene.manoeuvre import LEFT_TURN_RAD
 
 BEAM_WIDTH = 4
 SLOW_MPS = 5.0  # v_max of the paper's speed reduction
@@ -36,7 +36,7 @@ GUARDED = "guarded"
 GUARD = RoadEdge() + Collision()  # others drive on at constant velocity: the plan knows nothing of the recording
 SUCCESS, UNCERTAIN = "success", "uncertain"  # names of measures; those of realism are the fields of `Realism`
 
-Measure = Callable[[Driven, LaneIndex, Group], dict[str, float]]
+Measure = Callable[[Driven, LaneGraph, Group], dict[str, float]]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -82,7 +82,7 @@ def answer_cases(
     for number, scene in scenes:
         cases = task.select(scene)
         if cases:
-            road, index = RoadShape(scene), LaneIndex(scene.map.lanes)
+            road, index = RoadShape(scene), scene.map.lanes.graph
             for case in cases:
                 answers = _answers(planner.encode(scene, case.agent), case, task=task, road=road, index=index)
                 answered.append(AnsweredCase(case=case, scene_number=number, answers=answers))
@@ -100,7 +100,7 @@ def greedy(depth: int) -> str:
     return f"greedy {depth}"
 
 
-def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape, index: LaneIndex) -> tuple[Answer, ...]:
+def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape, index: LaneGraph) -> tuple[Answer, ...]:
     objective, depth = task.objectives[case.group], view.model.config.num_tokens
     plans = [
         view.plan(Reconstruction()),
@@ -127,16 +127,16 @@ def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape, ind
     return tuple(answers)
 
 
-def _left_turn(driven: Driven, index: LaneIndex, group: Group) -> dict[str, float]:
+def _left_turn(driven: Driven, index: LaneGraph, group: Group) -> dict[str, float]:
     turned = driven.leftward_turn_rad()
     return {
-        SUCCESS: float(turned > TURN_RAD),
+        SUCCESS: float(turned > LEFT_TURN_RAD),
         "leftward_turn_deg": float(np.degrees(turned)),
         "mean_speed_mps": driven.mean_speed_mps,
     }
 
 
-def _lane_change(driven: Driven, index: LaneIndex, group: Group) -> dict[str, float]:
+def _lane_change(driven: Driven, index: LaneGraph, group: Group) -> dict[str, float]:
     use = lane_use(index, driven)
     wanted = (1, 0) if group is Group.ONE else (0, 0)
     return {
@@ -146,7 +146,7 @@ def _lane_change(driven: Driven, index: LaneIndex, group: Group) -> dict[str, fl
     }
 
 
-def _slow_down(driven: Driven, index: LaneIndex, group: Group) -> dict[str, float]:
+def _slow_down(driven: Driven, index: LaneGraph, group: Group) -> dict[str, float]:
     late = driven.late_speed_mps
     return {SUCCESS: float(late <= SLOW_MPS), "late_speed_mps": late, "mean_speed_mps": driven.mean_speed_mps}
 

@@ -7,7 +7,7 @@ from pathlib import Path
 import torch
 
 from waycode.dataset.dataset import Dataset
-from waycode.dataset.summary import in_parallel
+from waycode.dataset.workers import map_tasks
 from waycode.evaluation.guidance import TASKS, AnsweredCase, answer_cases
 from waycode.evaluation.judge import chosen_indices
 from waycode.planner import Planner
@@ -42,7 +42,7 @@ def answer_dataset(
     threads = 1 if workers > 1 else None
     parts = [_Part(task=task, model=model, folder=folder, scenes=group, threads=threads) for group in groups]
     answered = []
-    for part, found in zip(parts, in_parallel(_answer_part, parts, workers=workers), strict=True):
+    for part, found in zip(parts, map_tasks(_answer_part, parts, workers=workers), strict=True):
         answered += found
         on_scenes(len(part.scenes))
     return answered

@@ -8,9 +8,8 @@ from jaxtyping import Float
 from waycode.scene import Lanes
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import arclengths, directions
-from waycode.scene.lane_graph import all_from, length_of, neighbours_of
+from waycode.scene.manoeuvre import LEFT_TURN_RAD
 
-TURN_RAD = np.radians(45)  # the paper's footnote: a turn is a cumulative leftward change of heading above this
 STRAIGHT_RAD = np.radians(20)  # a way that bends less within a junction goes straight on
 MAX_WAYS = 256  # so that the search ends on a map with loops
 _STEP_M = 0.5
@@ -44,11 +43,11 @@ def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float)
             break
         way = open_ways.pop()
         turning = _trailing_junction(lanes, way)
-        distance_m = sum(length_of(lanes, part) for part in way[: len(way) - turning]) - along_m
-        onward = [after for after in lanes.successors_of(way[-1]) if after not in way]
+        distance_m = sum(float(lanes.graph.length_m[part]) for part in way[: len(way) - turning]) - along_m
+        onward = [after for after in lanes.graph.successors[way[-1]] if after not in way]
         if turning and not any(lanes.in_junction[after] for after in onward):  # the junction ends here
             turn_rad = _turn_rad(lanes, way[len(way) - turning :])
-            if turn_rad > TURN_RAD and distance_m <= reach_m:
+            if turn_rad > LEFT_TURN_RAD and distance_m <= reach_m:
                 found.append(LeftTurn(lanes=way, turning=turning, distance_m=max(distance_m, 0.0)))
             if abs(turn_rad) > STRAIGHT_RAD:
                 continue
@@ -59,8 +58,7 @@ def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float)
 
 def lanes_beside(lanes: Lanes, lane: int) -> list[int]:
     """All lanes that one gets to from a lane by lane changes alone."""
-    neighbours = neighbours_of(len(lanes), [lanes.left_neighbours, lanes.right_neighbours])
-    return sorted(all_from([lane], neighbours) - {lane})
+    return sorted(lanes.graph.reachable([lane], lanes.graph.beside) - {lane})
 
 
 def earliest_turn_s(
@@ -110,6 +108,6 @@ def _first_part(lanes: Lanes, parts: tuple[int, ...]) -> tuple[float, float]:
     """Length of the turn up to 45 degrees, and its mean curvature there."""
     line = _line(lanes, parts)
     turned = np.cumsum(wrap_angle(np.diff(directions(line))))
-    reached = int(np.argmax(turned > TURN_RAD)) + 1
+    reached = int(np.argmax(turned > LEFT_TURN_RAD)) + 1
     length_m = float(arclengths(line)[reached])
     return length_m, float(turned[reached - 1]) / max(length_m, 1e-3)

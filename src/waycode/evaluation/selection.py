@@ -12,7 +12,6 @@ from jaxtyping import Float, Int
 
 from waycode.evaluation.driven import lane_changes
 from waycode.evaluation.left_turns import (
-    TURN_RAD,
     earliest_turn_s,
     lanes_beside,
     left_turns_ahead,
@@ -21,7 +20,8 @@ from waycode.evaluation.left_turns import (
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import project
-from waycode.scene.manoeuvre import LaneIndex
+from waycode.scene.lane_graph import LaneGraph
+from waycode.scene.manoeuvre import LEFT_TURN_RAD
 
 HORIZON_STEPS = 80
 STRAIGHT_RAD = np.radians(20)  # who turns less, to either side, goes straight
@@ -59,7 +59,7 @@ class Case:
 class _Vehicles:
     """Candidates of a scene, from the current step to the end of the horizon."""
 
-    index: LaneIndex
+    index: LaneGraph
     tracks: Int[np.ndarray, " n"]
     position_m: Float[np.ndarray, "n F 2"]
     heading_rad: Float[np.ndarray, "n F"]
@@ -68,7 +68,7 @@ class _Vehicles:
 
     @staticmethod
     def of(scene: Scene) -> "_Vehicles":
-        index, tracks = LaneIndex(scene.map.lanes), scene.tracks
+        index, tracks = scene.map.lanes.graph, scene.tracks
         steps = slice(scene.current_step, scene.current_step + HORIZON_STEPS + 1)
         seen = tracks.valid[:, steps].all(axis=1) & (tracks.types == TrackType.VEHICLE)
         if tracks.num_steps < scene.current_step + HORIZON_STEPS + 1 or len(scene.map.lanes) == 0:
@@ -146,7 +146,7 @@ def _left_turn_group(scene: Scene, vehicles: _Vehicles, row: int) -> Group | Non
 def _turning_points(scene: Scene) -> Float[np.ndarray, "p 2"]:
     """Points of all lanes within junctions that turn to either side."""
     lanes = scene.map.lanes
-    turning = [lane for lane in np.flatnonzero(lanes.in_junction) if abs(turn_rad_of(lanes, int(lane))) > TURN_RAD]
+    turning = [lane for lane in np.flatnonzero(lanes.in_junction) if abs(turn_rad_of(lanes, int(lane))) > LEFT_TURN_RAD]
     return np.concatenate([np.zeros((0, 2)), *(lanes.centrelines[lane].astype(np.float64) for lane in turning)])
 
 

@@ -8,11 +8,10 @@ from jaxtyping import Bool, Float, Float32, Int64
 
 from waycode.scene import Lanes
 from waycode.scene.frames import wrap_angle
-from waycode.scene.lane_graph import all_from, neighbours_of
+from waycode.scene.geometry import project_on_segments
+from waycode.scene.lane_graph import MODEL_BESIDE_LANE, MODEL_ON_LANE
 
 FOLLOWS, BY_CHANGING, NOT_AT_ALL = 1.0, 0.5, 0.0
-ON_LANE_M, BESIDE_LANE_M = 2.0, 5.0  # who is on no lane may still be beside one
-ALIGNED_RAD = np.radians(60)
 
 
 def reachable(
@@ -23,14 +22,13 @@ def reachable(
     poses: Float[np.ndarray, "A 3"],
 ) -> Float32[np.ndarray, "A S"]:
     """How each piece of the map can be reached by road users at these poses; pieces that are no lane cannot."""
-    onward = neighbours_of(len(lanes), [lanes.successors])
-    sideways = neighbours_of(len(lanes), [lanes.successors, lanes.left_neighbours, lanes.right_neighbours])
+    graph = lanes.graph
     is_lane = lane_of_piece >= 0
     reach = np.full((len(poses), len(lanes) + 1), NOT_AT_ALL, np.float32)  # the last is for what is no lane
     for row, pose in enumerate(poses):
         own = set(lane_of_piece[is_lane][_under(points_m[is_lane], pose)].tolist())
-        reach[row, sorted(all_from(own, sideways))] = BY_CHANGING
-        reach[row, sorted(all_from(own, onward))] = FOLLOWS
+        reach[row, sorted(graph.reachable(own, graph.successors, graph.beside))] = BY_CHANGING
+        reach[row, sorted(graph.reachable(own, graph.successors))] = FOLLOWS
     return reach[:, lane_of_piece]
 
 
@@ -39,9 +37,11 @@ def _under(points_m: Float[np.ndarray, "S P 2"], pose: Float[np.ndarray, " 3"]) 
     if len(points_m) == 0:
         return np.zeros(0, np.bool_)
     step = np.diff(points_m, axis=1)
-    aligned = np.abs(wrap_angle(np.arctan2(step[..., 1], step[..., 0]) - pose[2])) < ALIGNED_RAD  # [S, P - 1]
-    share = ((pose[:2] - points_m[:, :-1]) * step).sum(axis=-1) / np.maximum((step**2).sum(axis=-1), 1e-9)
-    foot = points_m[:, :-1] + np.clip(share, 0, 1)[..., None] * step
-    distance = np.where(aligned, np.linalg.norm(foot - pose[:2], axis=-1), np.inf).min(axis=1)
-    reach_m = ON_LANE_M if distance.min() < ON_LANE_M else min(BESIDE_LANE_M, distance.min())
+    aligned = (
+        np.abs(wrap_angle(np.arctan2(step[..., 1], step[..., 0]) - pose[2])) < MODEL_ON_LANE.angle_rad
+    )  # [S, P - 1]
+    _, offset = project_on_segments(pose[:2], points_m[:, :-1], step)
+    distance = np.where(aligned, np.linalg.norm(offset, axis=-1), np.inf).min(axis=1)
+    is_on_lane = distance.min() < MODEL_ON_LANE.distance_m
+    reach_m = MODEL_ON_LANE.distance_m if is_on_lane else min(MODEL_BESIDE_LANE.distance_m, distance.min())
     return distance <= reach_m

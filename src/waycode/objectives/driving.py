@@ -14,13 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from waycode.driving.collisions import TTC_LOOKS, Conflicts, SafetyMargin, find_conflicts
-from waycode.driving.drivable import OUTSIDE_TOLERANCE_M
 from waycode.driving.road import STOP_LINE_MARGIN_M
+from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M
 from waycode.driving.trajectory import Trajectory
-from waycode.driving.vehicle import forward
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
 from waycode.objectives.setting import ObjectiveError
+from waycode.scene.geometry import forward
 from waycode.scene.kinematics import COMFORT_BOUNDS, MIN_STEPS, motion
 
 # nuPlan's score as a cost: its multipliers first, then its weighted mean.

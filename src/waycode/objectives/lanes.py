@@ -15,9 +15,9 @@ from waycode.objectives.candidates import Candidates
 from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.scene import LaneType, TrackType
 from waycode.scene.geometry_torch import PolylineSegments, squared_distances
+from waycode.scene.lane_graph import ON_LANE
 
 _STRIDE = 5  # every 5th step is looked at: a lane change takes tens of steps
-_ALIGNED_RAD = np.pi / 4  # an agent is on lanes that run in its direction, within this angle
 _MISALIGNED_M = 100.0  # added to the distance of lanes that do not
 _BEYOND_END_WEIGHT = 0.1  # of the squared distance beyond the end of a lane
 _REACH_M = 10.0  # lanes within this distance of the trajectories are considered
@@ -168,7 +168,7 @@ def _to_segments(
     origin = segments.start_m[:, 1] * forward[:, 0] - segments.start_m[:, 0] * forward[:, 1]
     beside = points_m @ torch.stack([-forward[:, 1], forward[:, 0]]) - origin
     agreement = torch.stack([heading_rad.cos(), heading_rad.sin()], dim=-1) @ forward.T
-    return squared + _MISALIGNED_M**2 * (agreement < np.cos(_ALIGNED_RAD)), beside
+    return squared + _MISALIGNED_M**2 * (agreement < np.cos(ON_LANE.angle_rad)), beside
 
 
 def _lanes_of(setting: Setting) -> PolylineSegments:

@@ -14,7 +14,6 @@ from waycode.driving.path import SPACING_M
 from waycode.driving.road import Road
 from waycode.driving.route import lanes_ahead, path_on
 from waycode.driving.vehicle import Vehicle, VehicleState, recorded_state
-from waycode.objectives.lane_chains import lanes_that_continue
 from waycode.scene import Scene, WaycodeError
 from waycode.scene.geometry import project
 from waycode.scene.geometry_torch import PolylineSegments
@@ -103,8 +102,8 @@ class Setting:
 
     @cached_property
     def lane_continues(self) -> Bool[Tensor, "L L"]:
-        """Which lanes lead to each other without a lane change."""
-        return torch.tensor(lanes_that_continue(self.scene.map.lanes), device=self.device)
+        """Which lanes lead to each other without a lane change; see `LaneGraph.continuing`."""
+        return torch.tensor(self.scene.map.lanes.graph.continuing(), device=self.device)
 
     @cached_property
     def road_edges(self) -> PolylineSegments:

@@ -1,7 +1,6 @@
 """Turns: the paper's left-turn objective (appendix, "Left turn maneuver optimization") and its mirror image."""
 
 from dataclasses import dataclass
-from math import pi
 from typing import ClassVar
 
 from jaxtyping import Float
@@ -9,11 +8,12 @@ from torch import Tensor
 
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
+from waycode.scene.manoeuvre import LEFT_TURN_RAD
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Turn(BaseObjective):
-    min_angle_rad: float = pi / 4  # theta_min: turning farther is not rewarded
+    min_angle_rad: float = LEFT_TURN_RAD  # theta_min: turning farther is not rewarded
     max_curvature_1pm: float = 0.35  # kappa_max
     curvature_weight: float = 10.0  # lambda_kappa: outweighs any turn, so that it rejects
 

@@ -1,9 +1,8 @@
-"""What a scene is, its geometry, and its form on disk.
+"""What a scene is, and the kernel of geometry, kinematics and lanes on it.
 
-`waycode.dataset.dataset` and `waycode.dataset.storage` (they need pyarrow) are imported by name; the rest is here.
+Scenes on disk are in `waycode.dataset`. `Lanes.graph` is the lane graph (`waycode.scene.lane_graph`).
 """
 
-from waycode.scene.errors import WaycodeError
 from waycode.scene.types import (
     EdgeType,
     GraphOrigin,
@@ -19,6 +18,7 @@ from waycode.scene.types import (
     StopSigns,
     Tracks,
     TrackType,
+    WaycodeError,
     as_pairs,
     no_pairs,
 )

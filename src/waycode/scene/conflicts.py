@@ -6,7 +6,7 @@ import numpy as np
 from jaxtyping import Bool, Float, Int
 
 from waycode.scene.frames import wrap_angle
-from waycode.scene.geometry import box_corners, boxes_overlap, directions, project
+from waycode.scene.geometry import box_corners, boxes_overlap, directions, forward, project
 from waycode.scene.types import Scene, SignalState, Tracks, TrackType
 
 STOP_LINE_HALF_WIDTH_M = 1.8
@@ -70,8 +70,7 @@ def red_light_crossings(scene: Scene) -> list[RedLightCrossing]:
     tracks, signals = scene.tracks, scene.signals
     crossings = []
     vehicles = np.flatnonzero(tracks.types == TrackType.VEHICLE)
-    forward = np.stack([np.cos(tracks.heading_rad), np.sin(tracks.heading_rad)], axis=-1)
-    front = tracks.position_m + tracks.length_m[:, None, None] / 2 * forward  # [A, T, 2]
+    front = tracks.position_m + tracks.length_m[:, None, None] / 2 * forward(tracks.heading_rad)  # [A, T, 2]
     seen: set[tuple[int, int]] = set()
     for index in range(len(signals)):
         heading = float(directions(scene.map.lanes.centrelines[int(signals.lanes[index])])[0])

@@ -6,6 +6,14 @@ from jaxtyping import Bool, Float, Int
 from waycode.scene.frames import rotate
 
 
+def forward(heading_rad: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*shape 2"]:
+    """Unit vectors in the direction of headings."""
+    unit = np.empty((*heading_rad.shape, 2), heading_rad.dtype)  # several times faster than np.stack
+    np.cos(heading_rad, out=unit[..., 0])
+    np.sin(heading_rad, out=unit[..., 1])
+    return unit
+
+
 def arclengths(points_m: Float[np.ndarray, "p 2"]) -> Float[np.ndarray, " p"]:
     """Distance along the polyline from its start to each point."""
     steps = np.linalg.norm(np.diff(points_m, axis=0), axis=1)
@@ -41,24 +49,43 @@ def directions(points_m: Float[np.ndarray, "p 2"]) -> Float[np.ndarray, " p"]:
     return np.append(angles, angles[-1])
 
 
+def project_on_segments(
+    points_m: Float[np.ndarray, "..."], start_m: Float[np.ndarray, "..."], step_m: Float[np.ndarray, "..."]
+) -> tuple[Float[np.ndarray, "..."], Float[np.ndarray, "..."]]:
+    """Projects points onto segments; all arguments broadcast to `[..., 2]`.
+
+    Args:
+        points_m: the points.
+        start_m: where each segment starts.
+        step_m: from the start of each segment to its end; may be zero.
+
+    Returns:
+        The fraction of the segment at its nearest point, in [0, 1], and the vector from there to the point.
+    """
+    relative = points_m - start_m
+    squared = np.maximum((step_m**2).sum(axis=-1), 1e-12)
+    fraction = np.clip((relative * step_m).sum(axis=-1) / squared, 0, 1)
+    return fraction, relative - fraction[..., None] * step_m
+
+
 def project(
     points_m: Float[np.ndarray, "q 2"], polyline_m: Float[np.ndarray, "p 2"]
 ) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"], Int[np.ndarray, " q"]]:
     """Arclength of the nearest point on the polyline, signed offset from it (left positive), index of its segment."""
     start, step = polyline_m[:-1], np.diff(polyline_m, axis=0)
+    fraction, offset = project_on_segments(points_m[:, None], start[None], step[None])  # [q, p - 1], [q, p - 1, 2]
+    distance = np.linalg.norm(offset, axis=-1)
+    # A segment of zero length has no sides; its neighbours are just as near and have.
     squared = (step**2).sum(axis=1)
     moving = squared > 1e-12
-    squared = np.maximum(squared, 1e-12)
-    relative = points_m[:, None] - start[None]  # [q, p - 1, 2]
-    fraction = np.clip((relative * step).sum(axis=-1) / squared, 0, 1)
-    offset = relative - fraction[..., None] * step
-    distance = np.linalg.norm(offset, axis=-1)
-    # A repeated point has no sides: its neighbours, just as near, have.
     segment = np.where(moving | ~moving.any(), distance, np.inf).argmin(axis=1)
     rows = np.arange(len(points_m))
-    cross = step[segment, 0] * relative[rows, segment, 1] - step[segment, 1] * relative[rows, segment, 0]
+    relative = points_m - start[segment]
+    cross = step[segment, 0] * relative[:, 1] - step[segment, 1] * relative[:, 0]
     side = np.where(cross < 0, -1.0, 1.0)  # never 0: a point straight beyond the end is not on the polyline
-    along = arclengths(polyline_m)[:-1][segment] + fraction[rows, segment] * np.sqrt(squared[segment])
+    along = arclengths(polyline_m)[:-1][segment] + fraction[rows, segment] * np.sqrt(
+        np.maximum(squared, 1e-12)[segment]
+    )
     return along, side * distance[rows, segment], segment
 
 

@@ -1,231 +1,379 @@
-"""Which lanes continue each other and which lie side by side, seen from their centrelines alone.
+"""The lane graph of a map: adjacency, lane lookup and walks. The one place that answers which lane a pose is on and
+which lanes follow or lie beside another.
 
-For maps whose recording left the lane graph out. Axes: L lanes, P points of all centrelines, Q samples on them,
-E pairs. Against Waymo's recorded graph (`tests/test_lane_graph.py`) successors are all found and all right; neighbours
-are right in 96 of 100 cases, and 97 of 100 recorded neighbours that lie a lane's width apart are found. Waymo also
-calls lanes neighbours that lie on top of each other where they part or merge; here they are not.
+Axes: L lanes, S segments of all centrelines, n poses. A lane is its index in `Lanes`.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Collection, Iterable, Sequence
 from dataclasses import dataclass
+from functools import cached_property
 
 import numpy as np
-from jaxtyping import Bool, Float, Int, Int8
+from jaxtyping import Bool, Float, Int
+from scipy.sparse import csr_matrix
+from scipy.sparse.csgraph import dijkstra
 from scipy.spatial import cKDTree
 
-from waycode.scene.frames import rotate, wrap_angle
-from waycode.scene.geometry import arclengths
-from waycode.scene.types import Lanes, LaneType, Pairs, Polylines, as_pairs, no_pairs
+from waycode.scene.frames import wrap_angle
+from waycode.scene.geometry import directions, project_on_segments, resample
+from waycode.scene.types import Lanes, Pairs
+
+Adjacency = tuple[tuple[int, ...], ...]  # for each lane, the related lanes in the order of the map's pairs
 
 
 @dataclass(frozen=True, kw_only=True)
-class LaneGraphRules:
-    """What counts as continuing and as lying side by side."""
+class LaneTolerance:
+    """How far from a centreline and at what angle to it a pose still counts as on the lane."""
 
-    joint_gap_m: float = 0.5  # a successor starts this close to where the lane ends
-    joint_angle_rad: float = np.pi / 6
-    end_direction_m: float = 1.0  # the direction at an end is taken over this length: single steps are rounded
-    sample_spacing_m: float = 0.5
-    parallel_angle_rad: float = np.pi / 12
-    least_offset_m: float = 2.0
-    most_offset_m: float = 5.5
-    least_rival_offset_m: float = 1.0  # a lane at least this far aside hides those behind it ...
-    rival_margin_m: float = 0.7  # ... that are further out by more than this
-    least_overlap_m: float = 2.0
-    least_overlap_share: float = 0.5  # of the shorter lane: enough for lanes that are shorter than the overlap
-    least_apart_share: float = 0.5  # of the length run in parallel: lanes that part or merge lie on top of each other
-    contact_m: float = 1.0  # lanes that come this close, other than from a common start or to a common end, cross
+    distance_m: float
+    angle_rad: float
 
 
-@dataclass(frozen=True)
+UNKNOWN_LANE_WIDTH_M = 3.5  # of lanes whose width is not known
+_STRICT_RAD, _LAX_RAD = (
+    np.radians(45),
+    np.radians(60),
+)  # strict tells crossing lanes apart, lax keeps candidates
+
+# All tolerances of lane lookup. Distances are to centrelines.
+# The one lane that a road user is on: lanes are up to 4 m wide, and it may drive at the border.
+ON_LANE = LaneTolerance(distance_m=2.5, angle_rad=_STRICT_RAD)
+# Candidate lanes of a recorded pose; the cheapest sequence over all poses decides.
+MAP_MATCHING = LaneTolerance(distance_m=3.0, angle_rad=_LAX_RAD)
+# Candidate lanes to start a route on. The distance counts from the nearest lane: it reaches the lanes beside that.
+ROUTE_START = LaneTolerance(distance_m=1.2 * UNKNOWN_LANE_WIDTH_M, angle_rad=_LAX_RAD)
+# All lanes under an agent, as a feature of the model; if there is none, the nearest beside it. Models are trained with
+# these values.
+MODEL_ON_LANE = LaneTolerance(distance_m=2.0, angle_rad=_LAX_RAD)
+MODEL_BESIDE_LANE = LaneTolerance(distance_m=5.0, angle_rad=_LAX_RAD)
+# Lanes that start within this distance continue a lane: more than an agent drives between two samples of a trajectory.
+CONTINUES_WITHIN_M = 30.0
+
+_SAMPLE_SPACING_M = 1.0  # of the samples that `lane_at` looks up
+_NEAREST_SAMPLES = 12  # enough to find an aligned lane under crossing lanes
+_LEAST_LENGTH_M = 0.01  # shortest paths need positive lengths
+_ROUNDABOUT_LENGTH_M = 220.0  # the longest cycle that counts as a roundabout
+_ROUNDABOUT_BEND = 0.4  # of the curvature of a circle of the same length ...
+_ROUNDABOUT_ROUND_SHARE = 0.75  # ... that this share of the cycle must reach
+
+
+@dataclass(frozen=True, eq=False)
 class LaneGraph:
-    """Relations between lanes, as pairs (lane, the other lane)."""
+    """Adjacency, lookup and walks over the lanes of one map. Parts are computed on first use; see `Lanes.graph`."""
 
-    successors: Pairs
-    left_neighbours: Pairs
-    right_neighbours: Pairs
+    lanes: Lanes
 
+    def __len__(self) -> int:
+        return len(self.lanes)
 
-def infer_lane_graph(
-    centrelines: Polylines, types: Int8[np.ndarray, " L"], *, rules: LaneGraphRules | None = None
-) -> LaneGraph:
-    """The lane graph of L centrelines in driving direction, each with two points or more, and their LaneType.
+    @cached_property
+    def successors(self) -> Adjacency:
+        """Lanes that continue each lane."""
+        return self._adjacency(self.lanes.successors)
 
-    Bicycle lanes are neighbours of bicycle lanes only: nobody changes lanes between them and the road.
-    """
-    rules = rules or LaneGraphRules()
-    if len(centrelines) == 0:
-        return LaneGraph(no_pairs(), no_pairs(), no_pairs())
-    measured = _Measured.of(centrelines)
-    left = _left_neighbours(measured, types == LaneType.BIKE, rules)
-    return LaneGraph(_successors(measured, rules), left, as_pairs((int(b), int(a)) for a, b in left))
+    @cached_property
+    def predecessors(self) -> Adjacency:
+        """Lanes that each lane continues."""
+        return self._adjacency(self.lanes.successors[:, ::-1])
 
+    @cached_property
+    def left(self) -> Adjacency:
+        """Lanes directly to the left of each lane."""
+        return self._adjacency(self.lanes.left_neighbours)
 
-def length_of(lanes: Lanes, lane: int) -> float:
-    """Length of a lane's centreline in metres."""
-    return float(arclengths(lanes.centrelines[lane].astype(np.float64))[-1])
+    @cached_property
+    def right(self) -> Adjacency:
+        """Lanes directly to the right of each lane."""
+        return self._adjacency(self.lanes.right_neighbours)
 
+    @cached_property
+    def beside(self) -> Adjacency:
+        """Lanes directly to the left, then to the right of each lane."""
+        return tuple(left + right for left, right in zip(self.left, self.right, strict=True))
 
-def neighbours_of(count: int, pairs: Iterable[Pairs]) -> list[list[int]]:
-    """For each of `count` lanes those that these pairs lead to."""
-    found: list[list[int]] = [[] for _ in range(count)]
-    for lane, other in np.concatenate([np.asarray(part).reshape(-1, 2) for part in pairs]).tolist():
-        found[lane].append(other)
-    return found
+    @cached_property
+    def length_m(self) -> Float[np.ndarray, " L"]:
+        """Length of each centreline."""
+        points, starts = self.lanes.centrelines.points_m.astype(np.float64), self.lanes.centrelines.starts
+        if len(self) == 0:
+            return np.zeros(0)
+        steps = np.append(np.linalg.norm(np.diff(points, axis=0), axis=1), 0.0)
+        steps[starts[1:] - 1] = 0.0  # from the end of one lane to the start of the next
+        return np.add.reduceat(steps, starts[:-1])
 
+    @cached_property
+    def width_m(self) -> Float[np.ndarray, " L"]:
+        """Width of each lane, `UNKNOWN_LANE_WIDTH_M` where it is not known."""
+        return np.where(self.lanes.width_known, self.lanes.width_m.astype(np.float64), UNKNOWN_LANE_WIDTH_M)
 
-def all_from(start: Iterable[int], neighbours: Sequence[Iterable[int]]) -> set[int]:
-    """Everything that can be reached, the start included."""
-    seen = set(start)
-    waiting = list(seen)
-    while waiting:
-        new = set(neighbours[waiting.pop()]) - seen
-        seen |= new
-        waiting.extend(new)
-    return seen
+    # Walks
 
+    def reachable(
+        self, starts: Iterable[int], *relations: Adjacency, within: Collection[int] | None = None
+    ) -> set[int]:
+        """All lanes that any number of steps over these relations lead to, the starts included.
 
-def precision_recall(inferred: Pairs, truth: Pairs) -> tuple[float, float]:
-    """The share of inferred pairs that are true, and of true pairs that were inferred (1 where there are none)."""
-    found, true = set(map(tuple, inferred.tolist())), set(map(tuple, truth.tolist()))
-    hits = len(found & true)
-    return (hits / len(found) if found else 1.0, hits / len(true) if true else 1.0)
+        Args:
+            starts: lanes to start from.
+            relations: for example `graph.successors, graph.beside`.
+            within: the only lanes that may be visited; all of them if None.
+        """
+        seen = set(starts)
+        waiting = list(seen)
+        while waiting:
+            lane = waiting.pop()
+            new = {other for relation in relations for other in relation[lane]} - seen
+            new = new if within is None else new.intersection(within)
+            seen |= new
+            waiting.extend(new)
+        return seen
 
+    def parallel(self, lane: int, *, within: Collection[int] | None = None) -> set[int]:
+        """The lane and all lanes that lane changes lead to or come from."""
+        return self.reachable([lane], self.beside, self._beside_of, within=within)
 
-@dataclass(frozen=True)
-class _Measured:
-    """All centrelines end to end, with the distance travelled along them; steps from lane to lane have no length."""
+    def beyond_junction(
+        self, lanes: Iterable[int], relation: Adjacency, *, within: Collection[int] | None = None
+    ) -> set[int]:
+        """The first lanes outside of the junction that `lanes` lie in; a way through it may have several pieces.
 
-    points_m: Float[np.ndarray, "P 2"]
-    along_m: Float[np.ndarray, " P"]
-    first: Int[np.ndarray, " L"]  # the index of each lane's first point
-    last: Int[np.ndarray, " L"]
+        Args:
+            lanes: lanes in a junction.
+            relation: `successors` or `predecessors`.
+            within: the only lanes that may be visited; all of them if None.
+        """
+        inside = self.lanes.in_junction
+        in_junction = tuple(tuple(other for other in others if inside[other]) for others in relation)
+        pieces = self.reachable(lanes, in_junction, within=within)
+        found = {other for lane in pieces for other in relation[lane] if not inside[other]}
+        return found if within is None else found.intersection(within)
 
-    @staticmethod
-    def of(centrelines: Polylines) -> "_Measured":
-        points = centrelines.points_m.astype(np.float64)
-        first, last = centrelines.starts[:-1], centrelines.starts[1:] - 1
-        steps = np.linalg.norm(np.diff(points, axis=0, prepend=points[:1]), axis=1)
-        steps[first] = 0
-        return _Measured(points, np.cumsum(steps), first, last)
+    def extend_straight(self, chain: Sequence[int], *, length_m: float) -> list[int]:
+        """The chain and the straightest successors after it, without repetition, until these are `length_m` long."""
+        extended, length = list(chain), 0.0
+        while length < length_m:
+            after = [lane for lane in self.successors[extended[-1]] if lane not in extended]
+            if not after:
+                break
+            end_rad = [directions(self.lanes.centrelines[lane])[-1] for lane in (extended[-1], *after)]
+            extended.append(after[int(np.abs(wrap_angle(np.array(end_rad[1:]) - end_rad[0])).argmin())])
+            length += float(self.length_m[extended[-1]])
+        return extended
+
+    def lanes_between(self, before: int, after: int) -> tuple[int, ...] | None:
+        """The lanes to drive on from `before` to `after`, with `after`: one or two steps ahead; None if it is neither.
+
+        Two steps cover a lane too short to be seen between two samples of a track.
+        """
+        if after in self.successors[before]:
+            return (after,)
+        via = [lane for lane in self.successors[before] if after in self.successors[lane]]
+        return (via[-1], after) if via else None
+
+    def change(self, before: int, after: int) -> int:
+        """The side of the lane change of a road user seen on `before` and then on `after`: 1 left, -1 right, 0 none.
+
+        A lane change and driving on, in either order, is a lane change; driving on alone, also through a junction, is
+        none.
+        """
+        if after in self._onward(before):
+            return 0
+        sides = [
+            after in side[before]
+            or any(after in side[lane] for lane in self._onward(before))
+            or any(after in self._onward(lane) for lane in side[before])
+            for side in (self.left, self.right)
+        ]
+        return int(sides[0]) - int(sides[1])
+
+    def continuing(self, within_m: float = CONTINUES_WITHIN_M) -> Bool[np.ndarray, "L L"]:
+        """Whether one lane leads to the other, in either direction, without a lane change; each leads to itself.
+
+        Args:
+            within_m: most distance from the end of the first lane to the start of the second.
+        """
+        count, length = len(self), np.maximum(self.length_m, _LEAST_LENGTH_M)
+        before, after = self.lanes.successors.T
+        # start_m[i, j]: length of the lanes from i on, i included, up to the start of j
+        graph = csr_matrix((length[before], (before, after)), shape=(count, count))
+        start_m = dijkstra(graph, limit=within_m + float(length.max(initial=0.0)))
+        reached = start_m - length[:, None] <= within_m
+        return np.asarray(reached | reached.T | np.eye(count, dtype=np.bool_))
+
+    @cached_property
+    def ring(self) -> Bool[np.ndarray, " L"]:
+        """Lanes of roundabouts: short cycles of successors, nearly all of which bend to the same side."""
+        count = len(self)
+        ring = np.zeros(count, np.bool_)
+        if len(self.lanes.successors) == 0:
+            return ring
+        length = np.maximum(self.length_m, _LEAST_LENGTH_M)
+        before, after = self.lanes.successors.T
+        graph = csr_matrix((length[after], (before, after)), shape=(count, count))
+        # way[i, j]: length of the lanes after i up to and with j; via[i, j]: the lane before j on that way
+        way, via = dijkstra(graph, limit=_ROUNDABOUT_LENGTH_M, return_predecessors=True)
+        around = length[after] + way[after, before]
+        for index in np.flatnonzero(around <= _ROUNDABOUT_LENGTH_M):
+            cycle = [int(before[index])]
+            while cycle[-1] != after[index]:
+                cycle.append(int(via[after[index], cycle[-1]]))
+            ring[cycle] |= self._is_round(cycle, length[cycle])
+        return ring
+
+    # Lookup
+
+    def lane_at(
+        self, position_m: Float[np.ndarray, "*n 2"], heading_rad: Float[np.ndarray, "*n"]
+    ) -> Int[np.ndarray, "*n"]:
+        """The nearest lane within `ON_LANE`, or -1; for many poses at once, by samples 1 m apart on the centrelines."""
+        if self._tree is None:
+            return np.full(heading_rad.shape, -1)
+        which = [*range(1, min(_NEAREST_SAMPLES, len(self._sample_lane)) + 1)]
+        distance, nearest = self._tree.query(position_m, k=which, distance_upper_bound=ON_LANE.distance_m)
+        found = np.isfinite(distance)
+        nearest = np.where(found, nearest, 0)
+        aligned = np.abs(wrap_angle(self._sample_rad[nearest] - heading_rad[..., None])) < ON_LANE.angle_rad
+        distance = np.where(found & aligned, distance, np.inf)
+        best = distance.argmin(axis=-1)[..., None]
+        lane = np.take_along_axis(self._sample_lane[nearest], best, axis=-1)[..., 0]
+        return np.where(np.isfinite(distance.min(axis=-1)), lane, -1)
+
+    def lanes_near(
+        self,
+        position_m: Float[np.ndarray, "n 2"],
+        heading_rad: Float[np.ndarray, " n"],
+        *,
+        tolerance: LaneTolerance = MAP_MATCHING,
+    ) -> list[dict[int, float]]:
+        """For each pose all lanes within the tolerance, each with its distance in metres, by the same samples."""
+        found: list[dict[int, float]] = [{} for _ in position_m]
+        if self._tree is None:
+            return found
+        near = self._tree.query_ball_point(position_m, tolerance.distance_m)
+        for offsets, position, heading, samples in zip(found, position_m, heading_rad, near, strict=True):
+            aligned = np.abs(wrap_angle(self._sample_rad[samples] - heading)) < tolerance.angle_rad
+            distance = np.linalg.norm(self._tree.data[samples] - position, axis=-1)
+            for lane, distance_m in zip(self._sample_lane[samples][aligned], distance[aligned], strict=True):
+                offsets[int(lane)] = min(float(distance_m), offsets.get(int(lane), np.inf))
+        return found
+
+    def nearest_lane(
+        self,
+        position_m: Float[np.ndarray, " 2"],
+        heading_rad: float,
+        *,
+        tolerance: LaneTolerance = ON_LANE,
+        usable: Bool[np.ndarray, " L"] | None = None,
+    ) -> int | None:
+        """The lane with the nearest aligned segment, by exact distance to one pose; None if none is within tolerance.
+
+        Args:
+            position_m, heading_rad: the pose.
+            tolerance: most distance and angle.
+            usable: lanes that count; all of them if None.
+        """
+        distance = self._segment_distances(position_m)
+        fits = np.abs(wrap_angle(self._segment_rad - heading_rad)) < tolerance.angle_rad
+        if usable is not None:
+            fits &= usable[self._segment_lane]
+        distance = np.where(fits, distance, np.inf)
+        if distance.min(initial=np.inf) >= tolerance.distance_m:
+            return None
+        return int(self._segment_lane[distance.argmin()])
+
+    def distances(self, position_m: Float[np.ndarray, " 2"]) -> tuple[Float[np.ndarray, " L"], Float[np.ndarray, " L"]]:
+        """Distance in metres from a position to every centreline, and the centreline's heading at the nearest point."""
+        distance = self._segment_distances(position_m)
+        first = np.searchsorted(self._segment_lane, np.arange(len(self)))
+        nearest_m = np.minimum.reduceat(distance, first) if len(self) else np.zeros(0)
+        at = np.flatnonzero(distance == nearest_m[self._segment_lane])
+        nearest = at[np.unique(self._segment_lane[at], return_index=True)[1]]
+        return nearest_m, self._segment_rad[nearest]
+
+    def distance_m(self, position_m: Float[np.ndarray, "*n 2"]) -> Float[np.ndarray, "*n"]:
+        """Distance to the nearest lane, by samples: up to half a metre too long; infinite on a map without lanes."""
+        if self._tree is None:
+            return np.full(position_m.shape[:-1], np.inf)
+        return np.asarray(self._tree.query(position_m)[0], np.float64)
+
+    # Details
+
+    def _adjacency(self, pairs: Pairs) -> Adjacency:
+        related: list[list[int]] = [[] for _ in range(len(self))]
+        for lane, other in pairs.tolist():
+            related[lane].append(other)
+        return tuple(map(tuple, related))
+
+    @cached_property
+    def _beside_of(self) -> Adjacency:
+        """Lanes that each lane lies beside: recorded neighbours are not always mutual."""
+        return self._adjacency(np.concatenate([self.lanes.left_neighbours, self.lanes.right_neighbours])[:, ::-1])
+
+    def _onward(self, lane: int) -> set[int]:
+        """The next lanes, and all that follow through junctions: lanes there are too short to be seen on each."""
+        if lane not in self._onward_cache:
+            self._onward_cache[lane] = self.reachable(self.successors[lane], self._successors_inside)
+        return self._onward_cache[lane]
+
+    @cached_property
+    def _onward_cache(self) -> dict[int, set[int]]:
+        return {}
+
+    @cached_property
+    def _successors_inside(self) -> Adjacency:
+        """Successors of the lanes in junctions; the others have none here."""
+        pairs = zip(self.successors, self.lanes.in_junction, strict=True)
+        return tuple(after if inside else () for after, inside in pairs)
+
+    def _is_round(self, cycle: list[int], length_m: Float[np.ndarray, " n"]) -> bool:
+        """Whether a cycle of lanes bends like a circle; a city block or a U-turn has long straight parts."""
+        lines = [self.lanes.centrelines[lane].astype(np.float64) for lane in cycle]
+        turn = np.array([wrap_angle(np.diff(directions(line))).sum() for line in lines])
+        circle_1pm = 2 * np.pi / length_m.sum()
+        bends = np.abs(turn) / length_m > _ROUNDABOUT_BEND * circle_1pm
+        same_side = np.sign(turn) == np.sign(turn.sum())
+        return float(length_m[bends & same_side].sum() / length_m.sum()) > _ROUNDABOUT_ROUND_SHARE
+
+    @cached_property
+    def _samples(self) -> list[Float[np.ndarray, "_ 2"]]:
+        lines = self.lanes.centrelines.as_list()
+        return [resample(line.astype(np.float64), spacing_m=_SAMPLE_SPACING_M) for line in lines]
+
+    @cached_property
+    def _tree(self) -> cKDTree | None:
+        return cKDTree(np.concatenate(self._samples)) if self._samples else None
+
+    @cached_property
+    def _sample_rad(self) -> Float[np.ndarray, " q"]:
+        return np.concatenate([directions(line) for line in self._samples])
+
+    @cached_property
+    def _sample_lane(self) -> Int[np.ndarray, " q"]:
+        return np.repeat(np.arange(len(self._samples)), [len(line) for line in self._samples])
+
+    @cached_property
+    def _segments(self) -> tuple[Float[np.ndarray, "S 2"], Float[np.ndarray, "S 2"], Int[np.ndarray, " S"]]:
+        """Start, step and lane of every segment with a direction; lanes of zero length keep theirs."""
+        points, starts = self.lanes.centrelines.points_m.astype(np.float64), self.lanes.centrelines.starts
+        lane = np.repeat(np.arange(len(self)), np.diff(starts))[:-1]
+        step = np.diff(points, axis=0)
+        moving = (step**2).sum(axis=1) > 1e-12
+        within_lane = np.ones(len(step), np.bool_)
+        within_lane[starts[1:-1] - 1] = False  # from the end of one lane to the start of the next
+        moves = np.zeros(len(self), np.bool_)
+        moves[lane[moving & within_lane]] = True
+        kept = within_lane & (moving | ~moves[lane])
+        return points[:-1][kept], step[kept], lane[kept]
+
+    @cached_property
+    def _segment_rad(self) -> Float[np.ndarray, " S"]:
+        step = self._segments[1]
+        return np.arctan2(step[:, 1], step[:, 0])
 
     @property
-    def length_m(self) -> Float[np.ndarray, " L"]:
-        return self.along_m[self.last] - self.along_m[self.first]
+    def _segment_lane(self) -> Int[np.ndarray, " S"]:
+        return self._segments[2]
 
-    def at(
-        self, lane: Int[np.ndarray, " Q"], travelled_m: Float[np.ndarray, " Q"]
-    ) -> tuple[Float[np.ndarray, "Q 2"], Float[np.ndarray, " Q"]]:
-        """Position and direction at a distance from the start of a lane."""
-        along = self.along_m[self.first[lane]] + travelled_m
-        segment = np.searchsorted(self.along_m, along, side="right") - 1
-        segment = np.clip(segment, self.first[lane], self.last[lane] - 1)
-        step = self.points_m[segment + 1] - self.points_m[segment]
-        length = np.linalg.norm(step, axis=1)
-        fraction = (along - self.along_m[segment]) / np.maximum(length, 1e-9)
-        return self.points_m[segment] + np.clip(fraction, 0, 1)[:, None] * step, _angle(step)
-
-
-def _angle(vector: Float[np.ndarray, "*shape 2"]) -> Float[np.ndarray, "*shape"]:
-    return np.arctan2(vector[..., 1], vector[..., 0])
-
-
-def _successors(lanes: _Measured, rules: LaneGraphRules) -> Pairs:
-    """Pairs (lane, a lane that starts where it ends and goes on in its direction)."""
-    every = np.arange(len(lanes.first))
-    starts, ends = lanes.points_m[lanes.first], lanes.points_m[lanes.last]
-    reach = np.minimum(lanes.length_m, rules.end_direction_m)
-    start_angle = _angle(lanes.at(every, reach)[0] - starts)
-    end_angle = _angle(ends - lanes.at(every, lanes.length_m - reach)[0])
-    near = cKDTree(ends).query_ball_tree(cKDTree(starts), rules.joint_gap_m)
-    pairs = [(before, after) for before, afters in enumerate(near) for after in afters if before != after]
-    before, after = np.array(pairs, np.int64).reshape(-1, 2).T
-    smooth = np.abs(wrap_angle(end_angle[before] - start_angle[after])) <= rules.joint_angle_rad
-    return as_pairs(pair for pair, keep in zip(pairs, smooth, strict=True) if keep)
-
-
-@dataclass(frozen=True)
-class _Samples:
-    """Points spread evenly over all centrelines."""
-
-    position_m: Float[np.ndarray, "Q 2"]
-    direction_rad: Float[np.ndarray, " Q"]
-    lane: Int[np.ndarray, " Q"]
-    reach_m: Float[np.ndarray, " Q"]  # the length of lane that the sample stands for
-
-    @staticmethod
-    def of(lanes: _Measured, spacing_m: float) -> "_Samples":
-        """Samples in the middle of equal pieces of each lane, each piece at most `spacing_m` long."""
-        counts = np.maximum(1, np.ceil(lanes.length_m / spacing_m)).astype(np.int64)
-        lane = np.repeat(np.arange(len(counts)), counts)
-        rank = np.arange(len(lane)) - np.repeat(np.cumsum(counts) - counts, counts)
-        reach = (lanes.length_m / counts)[lane]
-        return _Samples(*lanes.at(lane, (rank + 0.5) * reach), lane, reach)
-
-
-@dataclass(frozen=True)
-class _Meetings:
-    """Samples with another lane that runs in parallel at their side: at most one for each (sample, other lane)."""
-
-    sample: Int[np.ndarray, " E"]
-    lane: Int[np.ndarray, " E"]
-    offset_m: Float[np.ndarray, " E"]  # left positive
-
-
-def _left_neighbours(lanes: _Measured, is_bike: Bool[np.ndarray, " L"], rules: LaneGraphRules) -> Pairs:
-    """Pairs (lane, the nearest lane on its left) for long enough a stretch of the lane."""
-    samples = _Samples.of(lanes, rules.sample_spacing_m)
-    tree = cKDTree(samples.position_m)
-    meetings = _meetings(samples, tree, is_bike, rules)
-    count = len(lanes.first)
-    key = samples.lane[meetings.sample] * count + meetings.lane
-    reach = samples.reach_m[meetings.sample]
-    beside = _nearest_on_left(meetings, rules)
-    together_m = np.bincount(key, reach, count * count).reshape(count, count)
-    apart_m = np.bincount(key[beside], reach[beside], count * count).reshape(count, count)
-    shorter_m = np.minimum(lanes.length_m[:, None], lanes.length_m[None])
-    enough = apart_m >= np.minimum(rules.least_overlap_m, rules.least_overlap_share * shorter_m)
-    side_by_side = (apart_m > 0) & enough & (apart_m >= rules.least_apart_share * together_m)
-    side_by_side &= ~_crossing(lanes, samples, tree, rules)
-    return as_pairs((int(a), int(b)) for a, b in np.argwhere(side_by_side))
-
-
-def _meetings(samples: _Samples, tree: cKDTree, is_bike: Bool[np.ndarray, " L"], rules: LaneGraphRules) -> _Meetings:
-    """Every sample with every lane that runs in parallel at its side, seen at that lane's most abreast sample."""
-    reach = float(np.hypot(rules.most_offset_m, rules.sample_spacing_m))
-    pairs = tree.query_pairs(reach, output_type="ndarray")
-    lane, direction = samples.lane, samples.direction_rad
-    parallel = np.abs(wrap_angle(direction[pairs[:, 0]] - direction[pairs[:, 1]])) <= rules.parallel_angle_rad
-    pairs = pairs[parallel & (lane[pairs[:, 0]] != lane[pairs[:, 1]])]
-    pairs = pairs[is_bike[lane[pairs[:, 0]]] == is_bike[lane[pairs[:, 1]]]]
-    sample, other = np.concatenate([pairs, pairs[:, ::-1]]).T
-    ahead, left = rotate(samples.position_m[other] - samples.position_m[sample], -direction[sample]).T
-    abreast = np.flatnonzero(np.abs(ahead) <= rules.sample_spacing_m)
-    order = abreast[np.lexsort((np.abs(ahead[abreast]), lane[other[abreast]], sample[abreast]))]
-    first = np.ones(len(order), np.bool_)
-    first[1:] = (np.diff(sample[order]) != 0) | (np.diff(lane[other[order]]) != 0)
-    best = order[first]
-    return _Meetings(sample[best], lane[other[best]], left[best])
-
-
-def _nearest_on_left(meetings: _Meetings, rules: LaneGraphRules) -> Bool[np.ndarray, " E"]:
-    """Whether the met lane is about a lane's width to the left, and no other lane there is clearly nearer."""
-    offset = meetings.offset_m
-    beside = (offset >= rules.least_offset_m) & (offset <= rules.most_offset_m)
-    rival = offset >= rules.least_rival_offset_m
-    nearest_m = np.full(meetings.sample.max(initial=0) + 1, np.inf)
-    np.minimum.at(nearest_m, meetings.sample[rival], offset[rival])
-    return beside & (offset <= nearest_m[meetings.sample] + rules.rival_margin_m)
-
-
-def _crossing(lanes: _Measured, samples: _Samples, tree: cKDTree, rules: LaneGraphRules) -> Bool[np.ndarray, "L L"]:
-    """Pairs of lanes that touch, unless they start or end at the same point."""
-    count = len(lanes.first)
-    touching = np.zeros((count, count), np.bool_)
-    one, other = samples.lane[tree.query_pairs(rules.contact_m, output_type="ndarray")].T
-    touching[one, other] = True
-    for ends in (lanes.first, lanes.last):
-        common = cKDTree(lanes.points_m[ends]).query_pairs(rules.joint_gap_m, output_type="ndarray")
-        touching[common[:, 0], common[:, 1]] = False
-        touching[common[:, 1], common[:, 0]] = False
-    return touching | touching.T
+    def _segment_distances(self, position_m: Float[np.ndarray, " 2"]) -> Float[np.ndarray, " S"]:
+        start, step, _ = self._segments
+        return np.linalg.norm(project_on_segments(position_m, start, step)[1], axis=-1)

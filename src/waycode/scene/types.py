@@ -12,12 +12,24 @@ References between parts (a lane's successor, the lane of a signal) are indices,
 
 import operator
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from enum import IntEnum
-from typing import SupportsIndex
+from functools import cached_property
+from typing import TYPE_CHECKING, SupportsIndex
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int8, Int32
+
+if TYPE_CHECKING:
+    from waycode.scene.lane_graph import LaneGraph
+
+
+class WaycodeError(Exception):
+    """An error that the user can fix: says what was got, what was expected and what is available.
+
+    The command line prints it as one sentence and exits with 2.
+    """
+
 
 Pairs = Int32[np.ndarray, "_ 2"]  # one row per related pair; each relation has a length of its own
 
@@ -170,11 +182,14 @@ class Lanes:
     def __len__(self) -> int:
         return len(self.ids)
 
-    def successors_of(self, lane: int) -> list[int]:
-        return [int(after) for before, after in self.successors if before == lane]
+    @cached_property
+    def graph(self) -> "LaneGraph":
+        """Adjacency, lane lookup and walks, computed on first use."""
+        from waycode.scene.lane_graph import LaneGraph
 
-    def predecessors_of(self, lane: int) -> list[int]:
-        return [int(before) for before, after in self.successors if after == lane]
+        # A copy, which shares the arrays: a reference back to these lanes would keep both alive until the next full
+        # garbage collection.
+        return LaneGraph(replace(self))
 
 
 @dataclass(frozen=True, kw_only=True)

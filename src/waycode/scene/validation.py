@@ -8,7 +8,6 @@ from typing import Any
 
 import numpy as np
 
-from waycode.scene.errors import WaycodeError
 from waycode.scene.types import (
     EdgeType,
     GraphOrigin,
@@ -23,6 +22,7 @@ from waycode.scene.types import (
     SignalState,
     Tracks,
     TrackType,
+    WaycodeError,
 )
 
 MAX_EXTENT_M = 16_384.0  # float32 still resolves 1/1024 m out to here

@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from waycode.driving import Vehicle
-from waycode.driving.vehicle import forward
 from waycode.scene import MapFeatures, Route, Scene, Tracks, WaycodeError
 from waycode.scene.frames import rotate
-from waycode.scene.geometry import box_corners
+from waycode.scene.geometry import box_corners, forward
 
 
 class HistoryError(WaycodeError):

@@ -9,15 +9,14 @@ Axes: A others, I vehicles that react, G signalled lanes, B boxes.
 from dataclasses import dataclass, field, replace
 
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 
 from waycode.driving import IdmConfig, Path, Vehicle, VehicleState, idm_acceleration
-from waycode.driving.path import Strand, path_along
-from waycode.driving.route import prolonged, strand_of
-from waycode.driving.signals import RED_STATES, stop_points_on
+from waycode.driving.path import RED_STATES, lane_rows, path_rows, smooth_path, stop_points_on
+from waycode.driving.route import STRAIGHT_ON_M
 from waycode.scene import Scene, TrackType
-from waycode.scene.geometry import project
-from waycode.scene.manoeuvre import LaneIndex
+from waycode.scene.geometry import arclengths, project
+from waycode.scene.lane_graph import LaneGraph
 from waycode.simulation.traffic import Snapshot, recorded_snapshot
 
 MOVING_M = 1.0  # who stays within this of where it was first seen is parked
@@ -163,7 +162,7 @@ def _drivers(scene: Scene, config: IdmConfig) -> tuple[ReactiveVehicle, ...]:
     """Every vehicle that moves at some time of the log and is seen after the current step."""
     tracks = scene.tracks
     others = np.flatnonzero(np.arange(len(tracks)) != tracks.ego_index)
-    index = LaneIndex(scene.map.lanes)
+    index = scene.map.lanes.graph
     drivers = []
     for row, track in enumerate(others):
         seen = np.flatnonzero(tracks.valid[track])
@@ -184,7 +183,7 @@ def _drivers(scene: Scene, config: IdmConfig) -> tuple[ReactiveVehicle, ...]:
     return tuple(drivers)
 
 
-def _path(scene: Scene, position_m: Float[np.ndarray, "n 2"], *, first_heading_rad: float, index: LaneIndex) -> Path:
+def _path(scene: Scene, position_m: Float[np.ndarray, "n 2"], *, first_heading_rad: float, index: LaneGraph) -> Path:
     """The recorded positions, then the rest of the lane at whose side the recording ends, then straight on."""
     kept = [position_m[0]]
     for place in position_m[1:]:
@@ -194,18 +193,18 @@ def _path(scene: Scene, position_m: Float[np.ndarray, "n 2"], *, first_heading_r
     ahead = np.array([np.cos(first_heading_rad), np.sin(first_heading_rad)])
     recorded = np.stack([*kept, kept[-1] + 2 * LEAST_STEP_M * ahead])
     if lane < 0:
-        return path_along(_plain(recorded, scene, index), beyond_m=LOOK_AHEAD_M)
-    onward = strand_of(scene.map.lanes, prolonged(scene.map.lanes, [lane]))
-    along, offset, _ = project(recorded[-1:], onward.points_m)
-    step = np.gradient(onward.points_m, axis=0)
+        return smooth_path(_recorded_rows(recorded, scene, index), beyond_m=LOOK_AHEAD_M)
+    onward = lane_rows(scene.map.lanes, index.extend_straight([lane], length_m=STRAIGHT_ON_M))
+    along, offset, _ = project(recorded[-1:], onward["points_m"])
+    travelled = arclengths(onward["points_m"])
+    step = np.gradient(onward["points_m"], axis=0)
     left = np.stack([-step[:, 1], step[:, 0]], axis=-1) / np.maximum(np.linalg.norm(step, axis=1), 1e-6)[:, None]
-    rest = replace(onward, points_m=onward.points_m + offset * left)
-    travelled = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(onward.points_m, axis=0), axis=1))])
-    whole = Strand.joined([_plain(recorded, scene, index), rest[travelled > along[0] + 1.0]])
-    return path_along(whole, beyond_m=LOOK_AHEAD_M)
+    onward["points_m"] += offset * left
+    rest = onward[travelled > along[0] + 1.0]
+    return smooth_path(np.concatenate([_recorded_rows(recorded, scene, index), rest]), beyond_m=LOOK_AHEAD_M)
 
 
-def _plain(points_m: Float[np.ndarray, "n 2"], scene: Scene, index: LaneIndex) -> Strand:
+def _recorded_rows(points_m: Float[np.ndarray, "n 2"], scene: Scene, index: LaneGraph) -> Shaped[np.ndarray, " n"]:
     """A recorded line with the speed limits of the lanes under it."""
     lanes, count = scene.map.lanes, len(points_m)
     step = np.gradient(points_m, axis=0)
@@ -213,7 +212,7 @@ def _plain(points_m: Float[np.ndarray, "n 2"], scene: Scene, index: LaneIndex) -
     limit, known = np.zeros(count), np.zeros(count, np.bool_)
     limit[lane >= 0] = lanes.speed_limit_mps[lane[lane >= 0]]
     known[lane >= 0] = lanes.speed_limit_known[lane[lane >= 0]]
-    return Strand(points_m, limit, known, np.full(count, 1.75), np.zeros(count, np.bool_))
+    return path_rows(points_m, limit_mps=limit, limit_known=known)
 
 
 def _with_arrivals(state: IdmState) -> IdmState:

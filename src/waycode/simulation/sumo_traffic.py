@@ -10,9 +10,9 @@ import numpy as np
 from jaxtyping import Float, Int8
 
 from waycode.driving import Vehicle, VehicleState
-from waycode.driving.vehicle import forward
 from waycode.scene import Scene
 from waycode.scene.frames import wrap_angle
+from waycode.scene.geometry import forward
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.sumo_bodies import Body
 from waycode.simulation.sumo_shadow import Placement

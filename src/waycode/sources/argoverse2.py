@@ -33,9 +33,8 @@ from waycode.scene import (
     TrackType,
     as_pairs,
 )
-from waycode.scene.frames import scene_origin, snap, to_scene_frame
+from waycode.scene.frames import scene_origin, snap, to_scene_frame, tracks_from_world
 from waycode.scene.geometry import arclengths, directions, interpolate, resample
-from waycode.scene.world import tracks_from_world
 from waycode.sources.areas import border_lines, lines_of, rings, union
 from waycode.sources.base import SourceError
 

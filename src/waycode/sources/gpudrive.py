@@ -17,7 +17,7 @@ from jaxtyping import Bool, Float
 
 from waycode.scene import GraphOrigin, Lanes, Scene, SignalState, TrackType
 from waycode.scene.frames import scene_origin, wrap_angle
-from waycode.scene.lane_graph import infer_lane_graph
+from waycode.scene.lane_inference import infer_lane_graph
 from waycode.sources.base import SourceError
 from waycode.sources.womd.assemble import (
     FEATURE_KINDS,
@@ -99,14 +99,8 @@ def _scene_of(content: dict[str, Any], *, fallback_id: str) -> Scene:
 
 
 def _with_graph(lanes: Lanes) -> Lanes:
-    graph = infer_lane_graph(lanes.centrelines, lanes.types)
-    return replace(
-        lanes,
-        successors=graph.successors,
-        left_neighbours=graph.left_neighbours,
-        right_neighbours=graph.right_neighbours,
-        graph_origin=GraphOrigin.INFERRED,
-    )
+    relations = infer_lane_graph(lanes.centrelines, lanes.types)
+    return replace(lanes, **relations._asdict(), graph_origin=GraphOrigin.INFERRED)
 
 
 def _tracks(content: dict[str, Any]) -> RawTracks:

@@ -21,11 +21,10 @@ from waycode.scene import Lanes, LaneType, Scene, TrackType
 from waycode.scene.conflicts import hits_recorded
 from waycode.scene.frames import rotate, wrap_angle
 from waycode.scene.geometry import box_corners, interpolate, project
-from waycode.scene.lane_graph import length_of
+from waycode.scene.lane_graph import Adjacency
 
 ANOTHER_M = 1.5  # a way that is never so far from the recorded one is the same
 ROUNDS = 2  # how often each kind of alternative is tried: at a fork, for instance, the recorded way may come up again
-ON_LANE_M, ALIGNED_RAD = 2.5, np.radians(45)
 CHANGE_AFTER_S = (0.5, 4.0)  # a lane change begins within this time
 LEAST_AHEAD_M = 15.0  # of the lane that is left, from where the change begins
 RETURN_S, LEAST_RETURN_M = 3.0, 10.0  # how long it takes back to the middle of the lane
@@ -65,7 +64,7 @@ def another_way(
     if car is None:
         return None
     lanes = scene.map.lanes
-    sides = (None, lanes.left_neighbours, lanes.right_neighbours)
+    sides = (None, lanes.graph.left, lanes.graph.right)
     for kind in np.concatenate([rng.permutation(len(sides)) for _ in range(ROUNDS)]):
         side = sides[kind]
         way = _followed(lanes, car, rng) if side is None else _changed(lanes, car, side, rng)
@@ -84,7 +83,7 @@ def _car(scene: Scene, agent: int, steps: int) -> _Car | None:
     if tracks.types[agent] != TrackType.VEHICLE or len(seen) <= steps or not seen.all() or len(lanes) == 0:
         return None
     position, heading = tracks.position_m[agent, now].astype(np.float64), float(tracks.heading_rad[agent, now])
-    lane = lane_under(lanes, position, heading)
+    lane = lanes.graph.nearest_lane(position, heading, usable=lanes.types != LaneType.BIKE)
     if lane is None:
         return None
     speed = tracks.speed_mps[agent, taken].astype(np.float64)
@@ -96,32 +95,18 @@ def _car(scene: Scene, agent: int, steps: int) -> _Car | None:
     )  # fmt: skip
 
 
-def lane_under(lanes: Lanes, position_m: Float[np.ndarray, " 2"], heading_rad: float) -> int | None:
-    """The nearest lane for cars that runs the same way; None if none is near."""
-    points, starts = lanes.centrelines.points_m.astype(np.float64), lanes.centrelines.starts
-    step = np.diff(points, axis=0)
-    share = ((position_m - points[:-1]) * step).sum(axis=1) / np.maximum((step**2).sum(axis=1), 1e-9)
-    away = np.linalg.norm(points[:-1] + np.clip(share, 0, 1)[:, None] * step - position_m, axis=1)
-    owner = np.repeat(np.arange(len(lanes)), np.diff(starts))[:-1]
-    fits = np.abs(wrap_angle(np.arctan2(step[:, 1], step[:, 0]) - heading_rad)) < ALIGNED_RAD
-    fits &= lanes.types[owner] != LaneType.BIKE
-    fits[starts[1:-1] - 1] = False  # from the end of one lane to the start of the next
-    away = np.where(fits, away, np.inf)
-    return int(owner[away.argmin()]) if away.min() < ON_LANE_M else None
-
-
 def _followed(lanes: Lanes, car: _Car, rng: np.random.Generator) -> _Way | None:
     """Along the lane, and at every fork along any of those that continue it."""
-    ahead_m = length_of(lanes, car.lane) - car.along_m
+    ahead_m = float(lanes.graph.length_m[car.lane]) - car.along_m
     return _way(lanes, [car.lane], car, rng, ahead_m=ahead_m, change_from_m=car.position_m)
 
 
-def _changed(lanes: Lanes, car: _Car, side: np.ndarray, rng: np.random.Generator) -> _Way | None:
+def _changed(lanes: Lanes, car: _Car, side: Adjacency, rng: np.random.Generator) -> _Way | None:
     """Along the lane for a while, then over to the one beside it."""
     after_m = float(car.speed_mps[0] * rng.uniform(*CHANGE_AFTER_S))
-    ahead_m = length_of(lanes, car.lane) - car.along_m
+    ahead_m = float(lanes.graph.length_m[car.lane]) - car.along_m
     chain, ahead_m = _onward(lanes, [car.lane], rng, ahead_m=ahead_m, until_m=after_m)
-    beside = [int(other) for one, other in side if one == chain[-1] and lanes.types[other] != LaneType.BIKE]
+    beside = [other for other in side[chain[-1]] if lanes.types[other] != LaneType.BIKE]
     if not beside or lanes.in_junction[chain[-1]] or ahead_m < after_m + LEAST_AHEAD_M:
         return None
     own = np.concatenate([lanes.centrelines[lane].astype(np.float64) for lane in chain])
@@ -155,18 +140,18 @@ def _onward(
 ) -> tuple[list[int], float]:
     """The chain with any of the lanes that continue it, as far as asked for or until it ends; how far that is."""
     while ahead_m < until_m and len(chain) < MOST_LANES:
-        onward = lanes.successors_of(chain[-1])
+        onward = lanes.graph.successors[chain[-1]]
         if not onward:
             break
         chain = [*chain, int(rng.choice(onward))]
-        ahead_m += length_of(lanes, chain[-1])
+        ahead_m += float(lanes.graph.length_m[chain[-1]])
     return chain, ahead_m
 
 
 def _others_go_on(lanes: Lanes, lane: int) -> bool:
     """Whether a lane beside it has a continuation: a lane that has none then ends where the road does not."""
-    beside = {int(b) for pairs in (lanes.left_neighbours, lanes.right_neighbours) for a, b in pairs if a == lane}
-    return any(lanes.successors_of(other) for other in beside)
+    graph = lanes.graph
+    return any(graph.successors[other] for other in graph.beside[lane])
 
 
 def _driven(way: _Way, car: _Car, *, dt_s: float) -> tuple[Float[np.ndarray, "T 2"], Float[np.ndarray, " T"]] | None:

@@ -19,7 +19,7 @@ from waycode.dataset.workers import run_tasks
 from waycode.features import Batch, Example, collate, extract
 from waycode.features.mirror import mirror
 from waycode.scene import Scene, TrackType
-from waycode.scene.manoeuvre import LaneIndex, Manoeuvre, classify
+from waycode.scene.manoeuvre import Manoeuvre, classify
 from waycode.training.alternatives import another_way
 from waycode.training.checks import check_fit
 from waycode.training.config import TrainingConfig
@@ -89,16 +89,17 @@ def modelled_agents(scene: Scene) -> list[int]:
     return [int(track) for track in np.flatnonzero(now & known & (future.sum(axis=1) >= enough))]
 
 
-def leaves_map(scene: Scene, agents: Sequence[int], lanes: LaneIndex) -> Bool[np.ndarray, " agents"]:
+def leaves_map(scene: Scene, agents: Sequence[int]) -> Bool[np.ndarray, " agents"]:
     """Which vehicles were seen last where the map has no lanes any more: it was cut off around somebody else.
 
     Nobody can say where the road goes there, and a model that is asked to learns not to trust the map.
     """
-    if len(lanes.lanes) == 0:
+    if len(scene.map.lanes) == 0:
         return np.zeros(len(agents), np.bool_)
     chosen, tracks = np.asarray(agents, np.int64), scene.tracks
     last = tracks.num_steps - 1 - tracks.valid[chosen, ::-1].argmax(axis=1)
-    away = lanes.distance_m(tracks.position_m[chosen, last].astype(np.float64)) > OFF_MAP_M
+    last_m = tracks.position_m[chosen, last].astype(np.float64)
+    away = scene.map.lanes.graph.distance_m(last_m) > OFF_MAP_M
     return away & (tracks.types[chosen] == TrackType.VEHICLE)
 
 
@@ -109,10 +110,9 @@ def _agents_of(task: tuple[Path, range]) -> list[SceneAgents]:
     found = []
     for index in scenes:
         scene = dataset[index]
-        lanes = LaneIndex(scene.map.lanes)
-        manoeuvres = classify(scene, lanes)
+        manoeuvres = classify(scene)
         seen = modelled_agents(scene)
-        agents = [agent for agent, away in zip(seen, leaves_map(scene, seen, lanes), strict=True) if not away]
+        agents = [agent for agent, away in zip(seen, leaves_map(scene, seen), strict=True) if not away]
         found.append([(agent, (int(scene.tracks.types[agent]), manoeuvres[agent])) for agent in agents])
     return found
 

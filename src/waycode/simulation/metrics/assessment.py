@@ -5,7 +5,7 @@ from functools import cached_property
 
 import numpy as np
 
-from waycode.driving.lane_strips import LaneStrips, lane_strips
+from waycode.driving.road_surface import LanePolygons
 from waycode.simulation.history import History
 from waycode.simulation.metrics.dynamics import Dynamics, dynamics
 from waycode.simulation.metrics.progress import Progress, progress_along_route
@@ -18,10 +18,10 @@ class Assessment:
     history: History
 
     @cached_property
-    def index(self) -> LaneStrips:
+    def index(self) -> LanePolygons:
         """The lanes around the ego and the expert."""
         driven = np.concatenate([self.history.ego.corners_m.reshape(-1, 2), self.history.expert.centre_m])
-        return lane_strips(self.history.map, driven)
+        return LanePolygons.of(self.history.map.lanes, driven)
 
     @cached_property
     def whereabouts(self) -> Whereabouts:

@@ -9,9 +9,8 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float
 
-from waycode.driving.lane_strips import LaneStrips
+from waycode.driving.road_surface import LanePolygons
 from waycode.scene.geometry import project
-from waycode.scene.lane_graph import all_from
 from waycode.simulation.history import EgoStates
 from waycode.simulation.metrics.results import Evidence, MetricResult, Statistic, StatisticKind, boolean
 from waycode.simulation.metrics.whereabouts import driven_lanes, line_length
@@ -40,7 +39,7 @@ class _Block:
     before_m: float  # distance along the route of the start of the baseline
 
 
-def progress_along_route(ego: EgoStates, expert: EgoStates, *, index: LaneStrips) -> Progress | None:
+def progress_along_route(ego: EgoStates, expert: EgoStates, *, index: LanePolygons) -> Progress | None:
     """Progress of both along the expert's route; None if the expert was on no lane."""
     blocks = _route_blocks(index, driven_lanes(index, expert))
     if not blocks:
@@ -76,10 +75,10 @@ def making_progress(ego: EgoStates, found: Progress | None) -> MetricResult:
     )
 
 
-def _route_blocks(index: LaneStrips, driven: tuple[tuple[int, ...], ...]) -> list[_Block]:
+def _route_blocks(index: LanePolygons, driven: tuple[tuple[int, ...], ...]) -> list[_Block]:
     """The blocks that the expert drives through, in order."""
     blocks: list[_Block] = []
-    parallel = _parallel_lanes(index)
+    place = {lane: row for row, lane in enumerate(index.lane)}
     for rows in driven:
         if not rows or (blocks and blocks[-1].lanes & set(rows)):
             continue
@@ -89,23 +88,13 @@ def _route_blocks(index: LaneStrips, driven: tuple[tuple[int, ...], ...]) -> lis
             last = blocks[-1]
             joint_m = float(project(last.baseline_m[-1:], baseline)[0][0])
             before_m = last.before_m + line_length(last.baseline_m) - joint_m
-        blocks.append(_Block(lanes=parallel[rows[0]], baseline_m=baseline, before_m=before_m))
+        parallel = index.lanes.graph.parallel(index.lane[rows[0]], within=place)
+        lanes = frozenset(place[lane] for lane in parallel)
+        blocks.append(_Block(lanes=lanes, baseline_m=baseline, before_m=before_m))
     return blocks
 
 
-def _parallel_lanes(index: LaneStrips) -> list[frozenset[int]]:
-    """For each row of the index the rows that are reached by lane changes, itself included."""
-    place = {lane: row for row, lane in enumerate(index.lane)}
-    sides: list[set[int]] = [set() for _ in index.lane]
-    for pairs in (index.lanes.left_neighbours, index.lanes.right_neighbours):
-        for one, other in pairs.tolist():
-            if one in place and other in place:
-                sides[place[one]].add(place[other])
-                sides[place[other]].add(place[one])
-    return [frozenset(all_from([row], sides)) for row in range(len(sides))]
-
-
-def _advance_m(ego: EgoStates, blocks: list[_Block], *, index: LaneStrips) -> float:
+def _advance_m(ego: EgoStates, blocks: list[_Block], *, index: LanePolygons) -> float:
     """How far along the route the ego's centre gets from where it started.
 
     It stays in its block or goes on to a later one; what it drives beside the route does not count.

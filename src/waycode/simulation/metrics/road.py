@@ -3,8 +3,7 @@
 import numpy as np
 from jaxtyping import Float
 
-from waycode.driving.drivable import OUTSIDE_TOLERANCE_M
-from waycode.driving.lane_strips import LaneStrips
+from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M, LanePolygons
 from waycode.scene.geometry import project
 from waycode.simulation.history import EgoStates
 from waycode.simulation.metrics.results import Evidence, MetricResult, Statistic, StatisticKind, boolean
@@ -32,7 +31,7 @@ def drivable_area(ego: EgoStates, where: Whereabouts) -> MetricResult:
     )
 
 
-def driving_direction(ego: EgoStates, where: Whereabouts, *, index: LaneStrips) -> MetricResult:
+def driving_direction(ego: EgoStates, where: Whereabouts, *, index: LanePolygons) -> MetricResult:
     """1, 0.5 or 0 by how far the ego drives against its lane's direction within a second."""
     advance = _advance_per_step_m(ego, where, index)
     window = max(1, int(DIRECTION_WINDOW_S / _dt_s(ego) + 1e-6))
@@ -55,7 +54,7 @@ def driving_direction(ego: EgoStates, where: Whereabouts, *, index: LaneStrips) 
     )
 
 
-def _advance_per_step_m(ego: EgoStates, where: Whereabouts, index: LaneStrips) -> Float[np.ndarray, " T"]:
+def _advance_per_step_m(ego: EgoStates, where: Whereabouts, index: LanePolygons) -> Float[np.ndarray, " T"]:
     """Movement along the lane since the last step; 0 off the lanes and where the lane changes."""
     advance = np.zeros(len(ego))
     lane = [rows[0] if rows else None for rows in where.driven]
@@ -67,7 +66,7 @@ def _advance_per_step_m(ego: EgoStates, where: Whereabouts, index: LaneStrips) -
     return advance
 
 
-def speed_limit(ego: EgoStates, where: Whereabouts, *, index: LaneStrips) -> MetricResult:
+def speed_limit(ego: EgoStates, where: Whereabouts, *, index: LanePolygons) -> MetricResult:
     """1 minus the mean overspeed as a share of `WORST_OVERSPEED_MPS`."""
     limits_mps = _limits_mps(where, index)
     over = np.maximum(0.0, ego.speed_mps - limits_mps)
@@ -85,38 +84,23 @@ def speed_limit(ego: EgoStates, where: Whereabouts, *, index: LaneStrips) -> Met
     )
 
 
-def _limits_mps(where: Whereabouts, index: LaneStrips) -> Float[np.ndarray, " T"]:
+def _limits_mps(where: Whereabouts, index: LanePolygons) -> Float[np.ndarray, " T"]:
     """The limit where the ego is; infinite off the lanes and where none is known."""
     known = {rows: _limit_mps(rows, index) for rows in set(where.driven)}
     return np.array([known[rows] for rows in where.driven])
 
 
-def _limit_mps(rows: tuple[int, ...], index: LaneStrips) -> float:
+def _limit_mps(rows: tuple[int, ...], index: LanePolygons) -> float:
     """A lane's own limit; in a junction the highest of the lanes before and after it (nuPlan)."""
-    lanes = set(rows[:1])
+    numbers = [index.lane[row] for row in rows[:1]]
     if rows and index.in_junction[rows[0]]:
-        lanes = _around_junction(set(rows), index.continues, index) | _around_junction(
-            set(rows), index.continues.T, index
-        )
-        lanes = lanes or set(rows)
-    numbers = [index.lane[row] for row in lanes]
+        inside, graph = [index.lane[row] for row in rows], index.lanes.graph
+        around = graph.beyond_junction(inside, graph.successors, within=index.lane)
+        around |= graph.beyond_junction(inside, graph.predecessors, within=index.lane)
+        numbers = list(around) or inside
     if not numbers or not index.lanes.speed_limit_known[numbers].all():
         return float(np.inf)
     return float(index.lanes.speed_limit_mps[numbers].max())
-
-
-def _around_junction(rows: set[int], continues: np.ndarray, index: LaneStrips) -> set[int]:
-    """The first lanes outside of the junction in one direction: a way through it may be of several pieces."""
-    found: set[int] = set()
-    seen, waiting = set(rows), list(rows)
-    while waiting:
-        for row in np.flatnonzero(continues[waiting.pop()]).tolist():
-            if not index.in_junction[row]:
-                found.add(row)
-            elif row not in seen:
-                seen.add(row)
-                waiting.append(row)
-    return found
 
 
 def _dt_s(ego: EgoStates) -> float:

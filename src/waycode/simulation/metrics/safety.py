@@ -17,9 +17,8 @@ from waycode.driving.collisions import (
     is_at_fault,
     is_relevant_for_ttc,
 )
-from waycode.driving.vehicle import forward
 from waycode.scene import Tracks, TrackType
-from waycode.scene.geometry import box_corners, boxes_overlap
+from waycode.scene.geometry import box_corners, boxes_overlap, forward
 from waycode.simulation.history import EgoStates, History
 from waycode.simulation.metrics.results import (
     Evidence,

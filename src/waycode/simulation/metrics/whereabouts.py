@@ -9,15 +9,14 @@ import numpy as np
 import shapely
 from jaxtyping import Bool, Float
 
-from waycode.driving.drivable import drivable_area
-from waycode.driving.lane_strips import LaneStrips
+from waycode.driving.road_surface import DrivableArea, LanePolygons
 from waycode.scene import MapFeatures
 from waycode.scene.frames import wrap_angle
-from waycode.scene.geometry import arclengths, directions, project
+from waycode.scene.geometry import arclengths
+from waycode.scene.lane_graph import ON_LANE
 from waycode.simulation.history import EgoStates
 
 KEPT_JUNCTION_LANE_M = 5.0  # nuPlan: within this distance the ego still belongs to the way through the junction it took
-ALIGNED_RAD = np.pi / 4
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -30,12 +29,12 @@ class Whereabouts:
     outside_m: Float[np.ndarray, "T C"] | None  # how far each corner is off the drivable area; None where none is known
 
 
-def locate(ego: EgoStates, index: LaneStrips, *, map_features: MapFeatures) -> Whereabouts:
+def locate(ego: EgoStates, index: LanePolygons, *, map_features: MapFeatures) -> Whereabouts:
     """Where the ego is on the map at every step."""
     corners = ego.corners_m
     by_corner = index.inside(corners.reshape(-1, 2)).reshape(len(index), len(ego), 4)
     at_axle = index.inside(ego.rear_axle_m)
-    area = drivable_area(map_features, index)
+    area = DrivableArea.of(map_features, index)
     return Whereabouts(
         driven=driven_lanes(index, ego),
         in_one_lane=_in_one_lane(index, by_corner, length_m=ego.vehicle.length_m),
@@ -44,7 +43,7 @@ def locate(ego: EgoStates, index: LaneStrips, *, map_features: MapFeatures) -> W
     )
 
 
-def driven_lanes(index: LaneStrips, ego: EgoStates) -> tuple[tuple[int, ...], ...]:
+def driven_lanes(index: LanePolygons, ego: EgoStates) -> tuple[tuple[int, ...], ...]:
     """The lanes that the ego's centre drives on, per step (nuPlan: it stays on what it was on, or goes on from there).
 
     Where ways through a junction overlap there are several, until the one is known that the ego ends up on.
@@ -65,14 +64,13 @@ def driven_lanes(index: LaneStrips, ego: EgoStates) -> tuple[tuple[int, ...], ..
     return _without_ways_not_taken(index, found)
 
 
-def _lanes_anew(index: LaneStrips, held: np.ndarray, ego: EgoStates, *, step: int) -> tuple[int, ...]:
+def _lanes_anew(index: LanePolygons, held: np.ndarray, ego: EgoStates, *, step: int) -> tuple[int, ...]:
     """Of the lanes that hold the ego: the lane it is most along, or outside of lanes all ways through the junction."""
-    point, heading = ego.centre_m[step : step + 1], ego.heading_rad[step]
+    distance, lane_rad = index.lanes.graph.distances(ego.centre_m[step])
+    misaligned = np.abs(wrap_angle(lane_rad - ego.heading_rad[step])) > ON_LANE.angle_rad
 
     def misfit(row: int) -> tuple[bool, float]:
-        _, offset, segment = project(point, index.centrelines[row])
-        turned = wrap_angle(directions(index.centrelines[row])[segment] - heading)
-        return bool(abs(turned[0]) > ALIGNED_RAD), abs(float(offset[0]))
+        return bool(misaligned[index.lane[row]]), float(distance[index.lane[row]])
 
     ordered = sorted((int(row) for row in held), key=misfit)
     lanes = [row for row in ordered if not index.in_junction[row]]
@@ -80,7 +78,7 @@ def _lanes_anew(index: LaneStrips, held: np.ndarray, ego: EgoStates, *, step: in
 
 
 def _unless_still_near(
-    index: LaneStrips, found: tuple[int, ...], before: tuple[int, ...], *, point_m: np.ndarray
+    index: LanePolygons, found: tuple[int, ...], before: tuple[int, ...], *, point_m: np.ndarray
 ) -> tuple[int, ...]:
     """Within a junction the ego keeps to the way it took, though it drives a little beside it."""
     on_lane = bool(found) and not index.in_junction[found[0]]
@@ -91,7 +89,7 @@ def _unless_still_near(
     return near or found
 
 
-def _without_ways_not_taken(index: LaneStrips, found: list[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
+def _without_ways_not_taken(index: LanePolygons, found: list[tuple[int, ...]]) -> tuple[tuple[int, ...], ...]:
     """From the end backwards: of several ways, those that the ego is on afterwards or that lead to its next lane."""
     result = list(found)
     for step in range(len(found) - 2, -1, -1):
@@ -106,7 +104,7 @@ def _without_ways_not_taken(index: LaneStrips, found: list[tuple[int, ...]]) -> 
     return tuple(result)
 
 
-def _in_one_lane(index: LaneStrips, inside: Bool[np.ndarray, "L T C"], *, length_m: float) -> Bool[np.ndarray, " T"]:
+def _in_one_lane(index: LanePolygons, inside: Bool[np.ndarray, "L T C"], *, length_m: float) -> Bool[np.ndarray, " T"]:
     """Whether the corners share a lane, or front and rear ones are on lanes that continue each other."""
     if len(index) == 0:
         return np.zeros(inside.shape[1], np.bool_)

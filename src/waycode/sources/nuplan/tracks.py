@@ -9,8 +9,8 @@ from waycode.scene import Signals, SignalState, Tracks, TrackType
 from waycode.scene.frames import (
     rotate,
     to_scene_frame,
+    tracks_from_world,
 )
-from waycode.scene.world import tracks_from_world
 from waycode.sources.nuplan.crop import CroppedMap
 from waycode.sources.nuplan.log import BOX_COLUMNS, EGO_COLUMNS, Window
 

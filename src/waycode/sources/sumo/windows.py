@@ -9,10 +9,9 @@ from jaxtyping import Bool, Float
 
 from waycode.scene import Route, Scene, Signals, SignalState, Tracks, TrackType
 from waycode.scene.conflicts import overlapping_pairs, red_light_crossings
-from waycode.scene.frames import to_scene_frame
+from waycode.scene.frames import to_scene_frame, tracks_from_world
 from waycode.scene.kinematics import comfortable
-from waycode.scene.manoeuvre import LaneIndex, Manoeuvre, classify
-from waycode.scene.world import tracks_from_world
+from waycode.scene.manoeuvre import Manoeuvre, classify
 from waycode.sources.sumo.episode import Episode
 from waycode.sources.sumo.netconvert import RoadNetwork
 from waycode.sources.sumo.plain import VehicleClass
@@ -233,7 +232,6 @@ def candidates(
 ) -> dict[Manoeuvre, list[Window]]:
     """All windows that could be cut, by what their ego does: every motor vehicle that is there all the time."""
     features, _ = map_features(episode.roads, (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=WHOLE_MAP_M)
-    lane_index = LaneIndex(features.lanes)
     found: dict[Manoeuvre, list[Window]] = {}
     first = episode.first_step + history_steps
     for current in range(first, episode.recording.num_steps - future_steps, CANDIDATE_STRIDE_STEPS):
@@ -258,6 +256,6 @@ def candidates(
             tracks=_tracks(episode, arrays, np.array(rows), windows[0], (0.0, 0.0)),
             map=features,
         )
-        for window, manoeuvre in zip(windows, classify(scene, lane_index), strict=True):
+        for window, manoeuvre in zip(windows, classify(scene), strict=True):
             found.setdefault(manoeuvre, []).append(window)
     return found

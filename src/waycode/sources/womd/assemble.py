@@ -10,10 +10,9 @@ import numpy as np
 from jaxtyping import Bool, Float, Float32
 
 from waycode.scene import EdgeType, Lanes, LaneType, LineType, MapFeatures, Polylines, Signals, StopSigns, Tracks
-from waycode.scene.frames import to_scene_frame
+from waycode.scene.frames import to_scene_frame, tracks_from_world
 from waycode.scene.types import SignalState
 from waycode.scene.validation import MAX_SPEED_MPS
-from waycode.scene.world import tracks_from_world
 from waycode.sources.base import SourceError
 
 Kind = TypeVar("Kind", bound=IntEnum)
