@@ -66,7 +66,7 @@ def at_its_worst(scene: Scene, campaign: Campaign) -> tuple[Scene, int, str]:
     """One more run as a scene, the step at which it lost most, and what that was; for pictures."""
     rollout = drive_scenario(scene, campaign)
     cause = score_run(rollout.history).costliest()
-    what = rollout.history.failure or ("nothing was lost" if cause is None else cause.what)
+    what = rollout.history.failure or ("nothing was lost" if cause is None else cause.description)
     after_s = rollout.history.ego.time_s[-1] if cause is None else cause.time_s
     driven = replace(rollout.scene, current_step=scene.current_step)
     return driven, scene.current_step + round(after_s / scene.dt_s), what
@@ -93,7 +93,7 @@ def result_of(scored: ScenarioScore, rollout: Rollout, *, index: int, tags: Sequ
         tags=tuple(tags),
         score=scored.score,
         metrics={name: 0.0 if failed else float(result.score) for name, result in scored.metrics.items()},
-        reasons=tuple(f"{evidence.time_s:.1f} s: {evidence.what}" for evidence in scored.reasons()),
+        reasons=tuple(f"{evidence.time_s:.1f} s: {evidence.description}" for evidence in scored.reasons()),
         failure=scored.failure,
         planning_s=rollout.planning_s,
     )

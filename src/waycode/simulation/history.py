@@ -21,7 +21,7 @@ class HistoryError(WaycodeError):
 
 
 @dataclass(frozen=True, kw_only=True)
-class EgoStates:
+class EgoHistory:
     """The ego over T steps. The pose is that of the rear axle; velocity and acceleration are the rear axle's too,
     along and across the car (x ahead, y left)."""
 
@@ -70,11 +70,11 @@ class History:
     """One finished run. `tracks` are the others only (no ego among them), over the same T steps as `ego`."""
 
     scene_id: str
-    ego: EgoStates
+    ego: EgoHistory
     tracks: Tracks
     map: MapFeatures
     route: Route | None
-    expert: EgoStates
+    expert: EgoHistory
     failure: str | None = None  # why the planner failed, in one sentence; such a run scores 0
 
     def __post_init__(self) -> None:
@@ -91,7 +91,7 @@ def ego_from_centre(
     velocity_mps: Float[np.ndarray, "T 2"],
     time_s: Float[np.ndarray, " T"],
     vehicle: Vehicle,
-) -> EgoStates:
+) -> EgoHistory:
     """States of a box seen at its centre, with its velocity in the scene frame; the rest by finite differences."""
     heading = np.unwrap(np.asarray(heading_rad, np.float64))
     yaw_rate = _rate(heading, time_s)
@@ -99,7 +99,7 @@ def ego_from_centre(
     # Turning moves the centre sideways, the rear axle not.
     own = own - np.stack([np.zeros_like(yaw_rate), yaw_rate * vehicle.rear_axle_to_centre_m], axis=-1)
     in_scene = rotate(own, heading)
-    return EgoStates(
+    return EgoHistory(
         time_s=time_s,
         rear_axle_m=np.asarray(centre_m, np.float64) - vehicle.rear_axle_to_centre_m * forward(heading),
         heading_rad=heading,
@@ -111,7 +111,7 @@ def ego_from_centre(
     )
 
 
-def recorded_ego(scene: Scene, *, first: int, last: int) -> EgoStates:
+def recorded_ego(scene: Scene, *, first: int, last: int) -> EgoHistory:
     """What the ego of the scene did from step `first` to step `last` (included): the expert, or a replay of the log."""
     tracks = scene.tracks
     ego = tracks.ego_index
