@@ -13,14 +13,14 @@ from waycode.dataset.dataset import Dataset
 from waycode.driving import Vehicle
 from waycode.scene import GraphOrigin, Lanes, LaneType, MapFeatures, Polylines, Tracks, TrackType, as_pairs
 from waycode.scene.frames import rotate
+from waycode.simulation.errors import SimulationError
 from waycode.simulation.history import (
     EgoHistory,
     History,
-    HistoryError,
     ego_from_centre,
     others_of,
     recorded_ego,
-    replayed,
+    replay_log,
 )
 from waycode.simulation.metrics import METRICS, Assessment, MetricResult, closed_loop_score, score_run
 from waycode.simulation.metrics.results import StatisticKind, series_statistics
@@ -126,7 +126,7 @@ def test_a_circle_has_no_sideways_velocity_at_the_rear_axle_and_pulls_inwards() 
 
 def test_a_replay_is_the_log_from_the_current_step_on_and_leaves_the_ego_out_of_the_others() -> None:
     scene = small_scene(num_steps=30)
-    history = replayed(scene)
+    history = replay_log(scene)
     assert (len(history.ego), history.tracks.ids) == (29, ("walker", "rider", "thing"))
     np.testing.assert_allclose(history.ego.centre_m[:, 0], scene.tracks.x_m[0, 1:], atol=1e-5)
     np.testing.assert_allclose(history.ego.velocity_mps, [[10.0, 0.0]] * 29, atol=1e-5)
@@ -135,19 +135,19 @@ def test_a_replay_is_the_log_from_the_current_step_on_and_leaves_the_ego_out_of_
 
 
 def test_a_scene_without_an_ego_or_with_an_unseen_one_is_refused() -> None:
-    with pytest.raises(HistoryError, match="bare has no ego"):
-        replayed(bare_scene())
+    with pytest.raises(SimulationError, match="bare has no ego"):
+        replay_log(bare_scene())
     scene = small_scene(num_steps=6)
     valid = scene.tracks.valid.copy()
     valid[0, 3] = False
-    with pytest.raises(HistoryError, match=r"not observed at steps \[3\], expected 1 to 5"):
+    with pytest.raises(SimulationError, match=r"not observed at steps \[3\], expected 1 to 5"):
         recorded_ego(replace(scene, tracks=replace(scene.tracks, valid=valid)), first=1, last=5)
 
 
 def test_a_run_in_which_the_others_last_longer_or_the_ego_is_among_them_is_refused() -> None:
-    with pytest.raises(ValueError, match="the others have 5 steps, the ego has 4"):
+    with pytest.raises(ValueError, match="the tracks have 5 steps, expected 4"):
         run(moving(0, speed_mps=1, steps=4), others(steps=5))
-    with pytest.raises(ValueError, match="the ego is among the other tracks"):
+    with pytest.raises(ValueError, match="track 0 is the ego"):
         run(moving(0, speed_mps=1, steps=4), replace(others((0, 0, 0), steps=4), ego_index=0))
 
 
@@ -462,7 +462,7 @@ def bundled() -> Dataset:
 
 def test_replaying_the_log_of_every_bundled_scene_loses_only_by_speeding(bundled: Dataset) -> None:
     """Generated drivers have a factor of up to 1.25 on the limit; nothing else costs score."""
-    scores = [score_run(replayed(scene)) for scene in bundled]
+    scores = [score_run(replay_log(scene)) for scene in bundled]
     losing = {name for score in scores for name, result in score.metrics.items() if result.score < 1}
     assert losing == {"speed_limit"}
     total = closed_loop_score(scores)
@@ -474,7 +474,7 @@ def test_replaying_the_log_of_every_bundled_scene_loses_only_by_speeding(bundled
 def test_driving_a_bundled_scene_backwards_in_time_is_against_the_traffic(bundled: Dataset) -> None:
     wrong = 0
     for scene in bundled:
-        log = replayed(scene)
+        log = replay_log(scene)
         ego = ego_from_centre(
             log.ego.centre_m[::-1],
             log.ego.heading_rad[::-1] + np.pi,

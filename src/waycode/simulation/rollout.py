@@ -23,7 +23,7 @@ from waycode.scene import Route, Scene
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.history import EgoHistory, History, others_of, recorded_ego
 from waycode.simulation.recorder import Recorder, initial_ego
-from waycode.simulation.traffic import State, Traffic
+from waycode.simulation.traffic import Traffic, TrafficState
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +61,7 @@ def simulate(
     scene: Scene,
     planner: Driver,
     *,
-    traffic: Traffic[State],
+    traffic: Traffic[TrafficState],
     config: SimulationConfig | None = None,
     clock: Callable[[], float] = time.perf_counter,
 ) -> Rollout:
