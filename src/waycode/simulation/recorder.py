@@ -84,7 +84,7 @@ class Recorder:
 
     def _rows(self, snapshot: Snapshot) -> np.ndarray:
         """The row of each road user of a snapshot; appends rows for new ones."""
-        if snapshot.ids is self._last_rows[0]:  # traffic that adds nobody passes the same tuple on
+        if snapshot.ids is self._last_rows[0]:  # traffic passes the same tuple on while it adds no road user
             return self._last_rows[1]
         new = [index for index, name in enumerate(snapshot.ids) if name not in self._row_of]
         for index in new:
