@@ -11,8 +11,7 @@ import numpy as np
 from waycode.driving import Vehicle
 from waycode.driving.vehicle import forward
 from waycode.scene import MapFeatures, Tracks, TrackType
-from waycode.simulation.history import EgoStates, History
-from waycode.simulation.metrics.expert import PlannedTrajectory
+from waycode.simulation.history import EgoHistory, History
 
 Json = dict[str, Any]
 KINDS = {
@@ -36,7 +35,7 @@ class Expected:
 class Fixture:
     metric: str
     history: History
-    plans: tuple[PlannedTrajectory, ...]
+    plans: tuple[np.ndarray, np.ndarray, np.ndarray]  # time_s [F, P], centre_m [F, P, 2], heading_rad [F, P]
     parameters: dict[str, float]
     expected: Expected
 
@@ -59,16 +58,16 @@ def read_fixture(path: Path) -> Fixture:
     return Fixture(
         metric=path.parent.name,
         history=history,
-        plans=tuple(_straight_on(ego, step) for step in range(len(ego))),
+        plans=_straight_plans(ego),
         parameters=raw.get("metric_parameters", {}),
         expected=_expected(raw["expected"]),
     )
 
 
-def _ego(states: list[Json], origin: np.ndarray) -> EgoStates:
+def _ego(states: list[Json], origin: np.ndarray) -> EgoHistory:
     still = np.zeros(len(states))
     pose = np.array([state["pose"] for state in states], np.float64)
-    return EgoStates(
+    return EgoHistory(
         time_s=np.array([state["time_us"] * 1e-6 for state in states]),
         rear_axle_m=pose[:, :2] - origin,
         heading_rad=pose[:, 2],
@@ -118,21 +117,21 @@ def _tracks(worlds: list[Json], origin: np.ndarray) -> Tracks:
     )
 
 
-def _straight_on(ego: EgoStates, step: int) -> PlannedTrajectory:
-    """The plan of the planner that the fixtures were made with, a point each second; once it brakes it goes on so."""
-    along, speed, acceleration = [0.0], float(ego.velocity_mps[step, 0]), 0.0
-    total_speed = float(ego.speed_mps[step])
-    for _ in range(PLAN_S):
-        if total_speed > PLAN_SPEED_MPS:
-            acceleration = PLAN_SPEED_MPS - total_speed
-        along.append(along[-1] + speed)
-        speed += acceleration
-        total_speed = abs(speed)
-    return PlannedTrajectory(
-        time_s=ego.time_s[step] + np.arange(PLAN_S + 1),
-        centre_m=ego.centre_m[step] + np.array(along)[:, None] * forward(ego.heading_rad[step : step + 1]),
-        heading_rad=np.full(PLAN_S + 1, ego.heading_rad[step]),
-    )
+def _straight_plans(ego: EgoHistory) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """Plans of the planner that the fixtures were made with, a point each second; once it brakes it goes on so."""
+    along = np.zeros((len(ego), PLAN_S + 1))
+    for step in range(len(ego)):
+        speed, acceleration = float(ego.velocity_mps[step, 0]), 0.0
+        total_speed = float(ego.speed_mps[step])
+        for second in range(PLAN_S):
+            if total_speed > PLAN_SPEED_MPS:
+                acceleration = PLAN_SPEED_MPS - total_speed
+            along[step, second + 1] = along[step, second] + speed
+            speed += acceleration
+            total_speed = abs(speed)
+    time_s = ego.time_s[:, None] + np.arange(PLAN_S + 1)
+    centre_m = ego.centre_m[:, None] + along[..., None] * forward(ego.heading_rad)[:, None]
+    return time_s, centre_m, np.repeat(ego.heading_rad[:, None], PLAN_S + 1, axis=1)
 
 
 def _expected(raw: Json | list[Json]) -> Expected:

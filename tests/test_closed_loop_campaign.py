@@ -34,12 +34,12 @@ from waycode.evaluation.reconstruction import EvaluationError
 from waycode.plotting.animation import save_animation
 from waycode.plotting.viewport import PlottingError
 from waycode.scene import MapFeatures, Scene, TrackType
-from waycode.simulation.campaign import Campaign, ScenarioResult, at_its_worst, drive_campaign, failed_result
+from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign, failed_result, find_costliest_step
 from waycode.simulation.drivers import LatentConfig
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.metrics import METRICS
 from waycode.simulation.registry import DriverSpec, build_traffic
-from waycode.simulation.scenarios import choose_scenarios, unfit_because
+from waycode.simulation.scenarios import choose_scenarios, reason_unfit
 
 SAMPLES = Path(str(files("waycode"))) / "samples" / "sumo"
 
@@ -83,7 +83,7 @@ def test_a_scene_that_cannot_be_driven_is_named_and_the_others_are_driven() -> N
 
 def test_a_run_is_shown_where_it_lost_most() -> None:
     hit = replace(campaign_of(0), horizon_s=3.0)
-    driven, step, what = at_its_worst(road_scene(others=((15.0, 0.0, 0.0),)), hit)
+    driven, step, what = find_costliest_step(road_scene(others=((15.0, 0.0, 0.0),)), hit)
     assert what.startswith("stopped track collision with a vehicle")
     assert 10 <= step - NOW <= 12  # 10.5 m between the bumpers, at 10 m/s
     assert driven.current_step == NOW
@@ -265,7 +265,7 @@ def changed(scene: Scene, **values: Any) -> Scene:
     ],
 )
 def test_scenes_fit_for_judging(scene: Scene, reason: str | None) -> None:
-    assert unfit_because(scene) == reason
+    assert reason_unfit(scene) == reason
 
 
 def test_what_could_not_be_driven_has_every_metric() -> None:

@@ -13,14 +13,14 @@ from waycode.dataset.dataset import Dataset
 from waycode.driving import Vehicle
 from waycode.scene import GraphOrigin, Lanes, LaneType, MapFeatures, Polylines, Tracks, TrackType, as_pairs
 from waycode.scene.frames import rotate
+from waycode.simulation.errors import SimulationError
 from waycode.simulation.history import (
-    EgoStates,
+    EgoHistory,
     History,
-    HistoryError,
     ego_from_centre,
     others_of,
     recorded_ego,
-    replayed,
+    replay_log,
 )
 from waycode.simulation.metrics import METRICS, Assessment, MetricResult, closed_loop_score, score_run
 from waycode.simulation.metrics.results import StatisticKind, series_statistics
@@ -53,7 +53,7 @@ def road() -> MapFeatures:
     )
 
 
-def moving(x_m: float, y_m: float = 0.0, *, speed_mps: float, heading_deg: float = 0.0, steps: int = 151) -> EgoStates:
+def moving(x_m: float, y_m: float = 0.0, *, speed_mps: float, heading_deg: float = 0.0, steps: int = 151) -> EgoHistory:
     """An ego that keeps its velocity; a negative speed is backwards."""
     heading = np.full(steps, np.radians(heading_deg))
     velocity = speed_mps * np.stack([np.cos(heading), np.sin(heading)], axis=-1)
@@ -90,7 +90,7 @@ def others(
 
 
 def run(
-    ego: EgoStates, tracks: Tracks | None = None, *, expert: EgoStates | None = None, on: MapFeatures | None = None
+    ego: EgoHistory, tracks: Tracks | None = None, *, expert: EgoHistory | None = None, on: MapFeatures | None = None
 ) -> History:
     return History(
         scene_id="road",
@@ -126,7 +126,7 @@ def test_a_circle_has_no_sideways_velocity_at_the_rear_axle_and_pulls_inwards() 
 
 def test_a_replay_is_the_log_from_the_current_step_on_and_leaves_the_ego_out_of_the_others() -> None:
     scene = small_scene(num_steps=30)
-    history = replayed(scene)
+    history = replay_log(scene)
     assert (len(history.ego), history.tracks.ids) == (29, ("walker", "rider", "thing"))
     np.testing.assert_allclose(history.ego.centre_m[:, 0], scene.tracks.x_m[0, 1:], atol=1e-5)
     np.testing.assert_allclose(history.ego.velocity_mps, [[10.0, 0.0]] * 29, atol=1e-5)
@@ -135,19 +135,19 @@ def test_a_replay_is_the_log_from_the_current_step_on_and_leaves_the_ego_out_of_
 
 
 def test_a_scene_without_an_ego_or_with_an_unseen_one_is_refused() -> None:
-    with pytest.raises(HistoryError, match="bare has no ego"):
-        replayed(bare_scene())
+    with pytest.raises(SimulationError, match="bare has no ego"):
+        replay_log(bare_scene())
     scene = small_scene(num_steps=6)
     valid = scene.tracks.valid.copy()
     valid[0, 3] = False
-    with pytest.raises(HistoryError, match=r"not observed at steps \[3\], expected 1 to 5"):
+    with pytest.raises(SimulationError, match=r"not observed at steps \[3\], expected 1 to 5"):
         recorded_ego(replace(scene, tracks=replace(scene.tracks, valid=valid)), first=1, last=5)
 
 
 def test_a_run_in_which_the_others_last_longer_or_the_ego_is_among_them_is_refused() -> None:
-    with pytest.raises(ValueError, match="the others have 5 steps, the ego has 4"):
+    with pytest.raises(ValueError, match="the tracks have 5 steps, expected 4"):
         run(moving(0, speed_mps=1, steps=4), others(steps=5))
-    with pytest.raises(ValueError, match="the ego is among the other tracks"):
+    with pytest.raises(ValueError, match="track 0 is the ego"):
         run(moving(0, speed_mps=1, steps=4), replace(others((0, 0, 0), steps=4), ego_index=0))
 
 
@@ -200,7 +200,7 @@ def test_a_collision_counts_once_and_says_when_and_how_hard() -> None:
     assert counted == [1, 0, 1, 0]
     (evidence,) = result.evidence
     assert evidence.time_s == pytest.approx(0.5)
-    assert evidence.what == "stopped track collision with a vehicle, 5.0 m/s lost"
+    assert evidence.description == "stopped track collision with a vehicle, 5.0 m/s lost"
 
 
 def test_road_users_that_are_not_there_are_not_hit() -> None:
@@ -296,7 +296,7 @@ def test_driving_backwards(speed_mps: float, score: float) -> None:
 def test_driving_against_the_traffic_is_driving_backwards() -> None:
     result = metric("driving_direction", run(moving(250, speed_mps=8, heading_deg=180, steps=40)))
     assert result.score == 0
-    assert result.evidence[0].what == "drove 8.8 m against the lane's direction within 1 s"
+    assert result.evidence[0].description == "drove 8.8 m against the lane's direction within 1 s"
 
 
 @pytest.mark.parametrize(
@@ -363,13 +363,13 @@ def test_braking_hard_is_not_comfortable_and_says_so() -> None:
     ego = ego_from_centre(centre, np.zeros(40), velocity_mps=velocity, time_s=time_s, vehicle=CAR)
     result = metric("comfort", run(ego))
     assert result.score == 0
-    assert "longitudinal_acceleration_mps2 is -5.0" in result.evidence[0].what
+    assert "longitudinal_acceleration_mps2 is -5.0" in result.evidence[0].description
     assert metric("comfort", run(moving(50, speed_mps=5))).score == 1
 
 
 def test_a_run_shorter_than_the_jerks_window_is_not_shown_to_be_comfortable() -> None:
     result = metric("comfort", run(moving(50, speed_mps=5, steps=14)))
-    assert (result.score, result.judged) == (0, False)
+    assert (result.score, result.applicable) == (0, False)
     assert metric("comfort", run(moving(50, speed_mps=5, steps=15))).score == 1
 
 
@@ -400,7 +400,7 @@ def test_the_costliest_of_several_reasons_is_the_collision() -> None:
     hit = run(moving(100, speed_mps=15, steps=30), others((130, 0, 0), steps=30))  # speeds and gets too near before
     cause = score_run(hit).costliest()
     assert cause is not None
-    assert "collision with a vehicle" in cause.what
+    assert "collision with a vehicle" in cause.description
     assert score_run(run(moving(50, speed_mps=8))).costliest() is None
 
 
@@ -413,7 +413,7 @@ def test_metrics_of_one_name_and_no_runs_are_refused() -> None:
 
 def test_without_a_map_what_needs_one_is_not_judged() -> None:
     score = score_run(run(moving(50, speed_mps=8), on=MapFeatures()))
-    not_judged = {name for name, result in score.metrics.items() if not result.judged}
+    not_judged = {name for name, result in score.metrics.items() if not result.applicable}
     assert not_judged == {"drivable_area", "driving_direction", "speed_limit", "progress", "making_progress"}
     assert score.score == 1
 
@@ -462,19 +462,19 @@ def bundled() -> Dataset:
 
 def test_replaying_the_log_of_every_bundled_scene_loses_only_by_speeding(bundled: Dataset) -> None:
     """Generated drivers have a factor of up to 1.25 on the limit; nothing else costs score."""
-    scores = [score_run(replayed(scene)) for scene in bundled]
+    scores = [score_run(replay_log(scene)) for scene in bundled]
     losing = {name for score in scores for name, result in score.metrics.items() if result.score < 1}
     assert losing == {"speed_limit"}
     total = closed_loop_score(scores)
     assert (total.s_cr, total.s_pr, total.num_failed) == (100, 100, 0)
     assert total.cls > 99
-    assert all(result.judged for score in scores for result in score.metrics.values())
+    assert all(result.applicable for score in scores for result in score.metrics.values())
 
 
 def test_driving_a_bundled_scene_backwards_in_time_is_against_the_traffic(bundled: Dataset) -> None:
     wrong = 0
     for scene in bundled:
-        log = replayed(scene)
+        log = replay_log(scene)
         ego = ego_from_centre(
             log.ego.centre_m[::-1],
             log.ego.heading_rad[::-1] + np.pi,

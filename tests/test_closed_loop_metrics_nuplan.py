@@ -10,7 +10,7 @@ from conftest import SHARED_DATA
 from nuplan_fixtures import Fixture, read_fixture
 from waycode.scene.kinematics import COMFORT_BOUNDS
 from waycode.simulation.metrics import Assessment, MetricResult
-from waycode.simulation.metrics.dynamics import comfort, dynamics_statistics
+from waycode.simulation.metrics.comfort import comfort, dynamics_statistics
 from waycode.simulation.metrics.expert import (
     HEADING_WEIGHT_M,
     MOST_HEADING_ERROR_RAD,
@@ -39,7 +39,7 @@ def quantity(name: str, bounds: tuple[float, float] | None = None) -> Callable[[
 
 def plan_error(name: str, most: float) -> Callable[[Fixture], MetricResult]:
     def compute(fixture: Fixture) -> MetricResult:
-        errors = plan_errors(fixture.plans, fixture.history.expert)
+        errors = plan_errors(*fixture.plans, expert=fixture.history.expert)
         return plan_error_within_bound(name, getattr(errors, name), most=most)
 
     return compute
@@ -55,7 +55,7 @@ def time_to_collision_of(fixture: Fixture) -> MetricResult:
         run.history,
         run.boxes,
         collisions=run.collisions,
-        where=run.whereabouts,
+        location=run.location,
         step_s=given["time_step_size"],
         horizon_s=given["time_horizon"],
         least_s=given["least_min_ttc"],
@@ -83,7 +83,7 @@ BY_FOLDER: dict[str, Callable[[Fixture], MetricResult]] = {
     "planner_expert_average_heading_error_within_bound": plan_error("average_rad", MOST_HEADING_ERROR_RAD),
     "planner_expert_final_heading_error_within_bound": plan_error("final_rad", MOST_HEADING_ERROR_RAD),
     "planner_miss_rate_within_bound": lambda fixture: miss_rate_within_bound(
-        plan_errors(fixture.plans, fixture.history.expert)
+        plan_errors(*fixture.plans, expert=fixture.history.expert)
     ),
 }
 

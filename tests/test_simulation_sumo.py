@@ -25,7 +25,7 @@ from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.sumo_bodies import MAX_WALKING_MPS, WALKING_TURN_RADPS, Body
 from waycode.simulation.sumo_shadow import MotorLanes, Placement
 from waycode.simulation.sumo_traffic import SumoTraffic
-from waycode.simulation.traffic import ReplayTraffic, Snapshot, State, Traffic
+from waycode.simulation.traffic import ReplayTraffic, Snapshot, Traffic, TrafficState
 from waycode.sources.base import SourceError
 from waycode.sources.sumo.netconvert import LaneInfo
 from waycode.sources.sumo.plain import VehicleClass
@@ -78,7 +78,7 @@ def recorded(scene: Scene, step: int, *, left_m: float = 0.0) -> VehicleState:
 
 
 def driven(
-    traffic: Traffic[State], scene: Scene, ego_at: Callable[[int], VehicleState], *, steps: int = 80
+    traffic: Traffic[TrafficState], scene: Scene, ego_at: Callable[[int], VehicleState], *, steps: int = 80
 ) -> list[Snapshot]:
     state, snapshots = traffic.reset(scene), []
     for step in range(scene.current_step + 1, scene.current_step + 1 + steps):

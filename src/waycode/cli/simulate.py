@@ -99,13 +99,13 @@ class Simulate:
         from waycode.evaluation.closed_loop import worst
         from waycode.plotting.animation import save_animation
         from waycode.plotting.scene_picture import save_scene_picture
-        from waycode.simulation.campaign import at_its_worst
+        from waycode.simulation.campaign import find_costliest_step
 
         dataset, files = Dataset(campaign.folder), []
         for place, result in enumerate(worst(results, self.worst), start=1):
             if len(result.planning_s) == 0:
                 continue  # nothing was driven, so there is nothing to see
-            driven, step, what = at_its_worst(dataset[result.index], campaign)
+            driven, step, what = find_costliest_step(dataset[result.index], campaign)
             name = f"worst-{place}-scene-{result.index}"
             titled = replace(driven, tags=(*driven.tags, what))
             files.append(save_scene_picture(titled, folder / f"{name}.png", step=step, radius_m=STILL_RADIUS_M).name)

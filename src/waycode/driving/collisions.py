@@ -21,7 +21,7 @@ STOPPED_MPS = 0.05  # a road user (the ego too) that is not faster has stopped w
 TTC_STOPPED_MPS = 0.005  # an ego that is not faster has no time to collision
 AHEAD_RAD = np.radians(30.0)  # a smaller bearing is ahead
 BEHIND_RAD = np.radians(150.0)  # a larger bearing is behind
-BUMPER_DEPTH_M = 0.05  # deep enough to catch a contact between two steps of a simulated drive
+BUMPER_DEPTH_M = 0.05  # of the front bumper as planners test it; nuPlan's metric tests the front edge, a line
 
 
 class CollisionType(IntEnum):

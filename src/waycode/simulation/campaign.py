@@ -1,8 +1,9 @@
-"""Drives a planner through many scenes, in one process or in several; what is kept of a run is small."""
+"""Drives many scenes, in one process or in several, and keeps a small result of each."""
 
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,95 +13,84 @@ from jaxtyping import Float
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.workers import run_tasks
 from waycode.scene import Scene
-from waycode.simulation.metrics import METRICS, ScenarioScore, score_run
+from waycode.simulation.metrics import METRICS, score_run
 from waycode.simulation.registry import DriverSpec, TrafficName, build_traffic
 from waycode.simulation.rollout import Rollout, SimulationConfig, simulate
 
 
 @dataclass(frozen=True, kw_only=True)
 class ScenarioResult:
-    """How one scenario came out. Metrics are in [0, 1]; a failed one has 0 everywhere and says why."""
+    """The scores of one scenario; a failed one has 0 everywhere."""
 
     index: int  # in the dataset
     scene_id: str
     tags: tuple[str, ...]
-    score: float
-    metrics: dict[str, float]
+    score: float  # in [0, 1]
+    metrics: dict[str, float]  # in [0, 1], by name
     reasons: tuple[str, ...]  # what cost score, in order of time
-    failure: str | None
-    planning_s: Float[np.ndarray, " n"]  # processor time of each call of the planner
+    failure: str | None  # why the scenario could not be read, driven or scored
+    planning_s: Float[np.ndarray, " n"]  # processor time of each call of the driver
 
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """Who drives where."""
+    """Which driver is to drive which scenes."""
 
-    folder: Path
-    indices: tuple[int, ...]
+    folder: Path  # of the dataset
+    indices: tuple[int, ...]  # of its scenes
     planner: DriverSpec
     traffic: TrafficName = "replay"
-    horizon_s: float = 15.0
-
-
-@dataclass(frozen=True, kw_only=True)
-class _Task:
-    campaign: Campaign
-    index: int
+    horizon_s: float = 15.0  # of each run
 
 
 def drive_campaign(campaign: Campaign, *, workers: int = 1) -> Iterator[ScenarioResult]:
-    """Results as they come, so not in the order of the scenes; each process computes with one thread."""
-    tasks = {str(index): _Task(campaign=campaign, index=index) for index in campaign.indices}
-    for _, result in run_tasks(tasks, _drive, workers=workers):
+    """Yields results in order of completion, not of the scenes; each of the worker processes uses one thread."""
+    tasks = {str(index): index for index in campaign.indices}
+    for _, result in run_tasks(tasks, partial(_drive, campaign), workers=workers):
         yield result
 
 
 def drive_scenario(scene: Scene, campaign: Campaign) -> Rollout:
-    """One run; the clock counts this process's own time, whatever else the machine does."""
+    """Drives one scene. Planning is timed in processor time, which other processes do not affect."""
     traffic = build_traffic(campaign.traffic)
     config = SimulationConfig(horizon_s=campaign.horizon_s)
     return simulate(scene, campaign.planner.build(scene), traffic=traffic, config=config, clock=time.process_time)
 
 
-def at_its_worst(scene: Scene, campaign: Campaign) -> tuple[Scene, int, str]:
-    """One more run as a scene, the step at which it lost most, and what that was; for pictures."""
+def find_costliest_step(scene: Scene, campaign: Campaign) -> tuple[Scene, int, str]:
+    """Drives a scene again for a picture: the run as a scene, the step that cost most score, and the reason."""
     rollout = drive_scenario(scene, campaign)
     cause = score_run(rollout.history).costliest()
-    what = rollout.history.failure or ("nothing was lost" if cause is None else cause.what)
+    reason = rollout.history.failure or ("nothing was lost" if cause is None else cause.description)
     after_s = rollout.history.ego.time_s[-1] if cause is None else cause.time_s
     driven = replace(rollout.scene, current_step=scene.current_step)
-    return driven, scene.current_step + round(after_s / scene.dt_s), what
+    return driven, scene.current_step + round(after_s / scene.dt_s), reason
 
 
-def _drive(task: _Task) -> ScenarioResult:
+def _drive(campaign: Campaign, index: int) -> ScenarioResult:
     torch.set_num_threads(1)
     scene: Scene | None = None
     try:
-        scene = Dataset(task.campaign.folder)[task.index]
-        rollout = drive_scenario(scene, task.campaign)
+        scene = Dataset(campaign.folder)[index]
+        rollout = drive_scenario(scene, campaign)
         scored = score_run(rollout.history)
-    except Exception as error:  # one scene that cannot be read, driven or judged must not end all others
-        return failed_result(scene, task.index, f"{type(error).__name__}: {error}")
-    return result_of(scored, rollout, index=task.index, tags=tuple(scene.tags))
-
-
-def result_of(scored: ScenarioScore, rollout: Rollout, *, index: int, tags: Sequence[str]) -> ScenarioResult:
-    """What is kept of a run."""
+    except Exception as error:  # one faulty scene must not end the campaign
+        return failed_result(scene, index, f"{type(error).__name__}: {error}")
     failed = scored.failure is not None
     return ScenarioResult(
         index=index,
         scene_id=scored.scene_id,
-        tags=tuple(tags),
+        tags=tuple(scene.tags),
         score=scored.score,
         metrics={name: 0.0 if failed else float(result.score) for name, result in scored.metrics.items()},
-        reasons=tuple(f"{evidence.time_s:.1f} s: {evidence.what}" for evidence in scored.reasons()),
+        reasons=tuple(f"{evidence.time_s:.1f} s: {evidence.description}" for evidence in scored.reasons()),
         failure=scored.failure,
         planning_s=rollout.planning_s,
     )
 
 
 def failed_result(scene: Scene | None, index: int, failure: str) -> ScenarioResult:
-    """A scenario that could not be driven at all, or not even be read."""
+    """The result of a scenario that could not be driven, or not even read (then `scene` is None)."""
     return ScenarioResult(
         index=index,
         scene_id=f"scene {index}" if scene is None else scene.id,

@@ -1,7 +1,7 @@
-"""What happened in a finished closed-loop run: the ego's states, the others beside it, and what the expert had done.
+"""The record of a finished closed-loop run: the ego, the other road users, and the expert (the recorded ego).
 
-A simulator fills it, `waycode.simulation.metrics` judges it. All positions are in the scene frame.
-Axes: T simulated steps, S steps of the expert, A other road users.
+A simulator fills it, `waycode.simulation.metrics` scores it. All positions are in the scene frame.
+Axes: T simulated steps, A other road users.
 """
 
 from dataclasses import dataclass, replace
@@ -10,32 +10,32 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from waycode.driving import Vehicle
-from waycode.scene import MapFeatures, Route, Scene, Tracks, WaycodeError
+from waycode.scene import MapFeatures, Route, Scene, Tracks
 from waycode.scene.frames import rotate
 from waycode.scene.geometry import box_corners, forward
+from waycode.simulation.errors import SimulationError
 
-
-class HistoryError(WaycodeError):
-    """A scene or a run that cannot be judged."""
+# Fields of Tracks with one value per track, and with one per track and step.
+PER_TRACK = ("types", "length_m", "width_m")
+PER_STEP = ("x_m", "y_m", "heading_rad", "vx_mps", "vy_mps", "valid")
 
 
 @dataclass(frozen=True, kw_only=True)
-class EgoStates:
-    """The ego over T steps. The pose is that of the rear axle; velocity and acceleration are the rear axle's too,
-    along and across the car (x ahead, y left)."""
+class EgoHistory:
+    """The ego over T steps, one or more."""
 
-    time_s: Float[np.ndarray, " T"]
+    time_s: Float[np.ndarray, " T"]  # increasing; 0 is the start of the run
     rear_axle_m: Float[np.ndarray, "T 2"]
     heading_rad: Float[np.ndarray, " T"]
-    velocity_mps: Float[np.ndarray, "T 2"]
-    acceleration_mps2: Float[np.ndarray, "T 2"]
+    velocity_mps: Float[np.ndarray, "T 2"]  # of the rear axle, in the ego's own frame (ahead, left)
+    acceleration_mps2: Float[np.ndarray, "T 2"]  # likewise
     yaw_rate_radps: Float[np.ndarray, " T"]
     yaw_acceleration_radps2: Float[np.ndarray, " T"]
     vehicle: Vehicle
 
     def __post_init__(self) -> None:
         if len(self.time_s) == 0 or (np.diff(self.time_s) <= 0).any():
-            raise ValueError(f"times must increase and be one or more, got {self.time_s}")
+            raise ValueError(f"expected one or more increasing times, got {self.time_s}")
 
     def __len__(self) -> int:
         return len(self.time_s)
@@ -50,14 +50,14 @@ class EgoStates:
 
     @property
     def centre_acceleration_mps2(self) -> Float[np.ndarray, "T 2"]:
-        """Acceleration of the middle of the box, along and across the car: turning pulls it inwards and swings it."""
+        """Acceleration of the centre of the box (ahead, left): the rear axle's plus what turning adds at the centre."""
         arm_m = self.vehicle.rear_axle_to_centre_m
         turning = np.stack([-(self.yaw_rate_radps**2) * arm_m, self.yaw_acceleration_radps2 * arm_m], axis=-1)
         return self.acceleration_mps2 + turning
 
     @property
     def corners_m(self) -> Float[np.ndarray, "T 4 2"]:
-        """Front left, front right, rear right, rear left."""
+        """Corners of the box: front left, front right, rear right, rear left."""
         size = np.ones(len(self))
         return box_corners(
             self.centre_m, self.heading_rad, length_m=self.vehicle.length_m * size, width_m=self.vehicle.width_m * size
@@ -66,21 +66,21 @@ class EgoStates:
 
 @dataclass(frozen=True, kw_only=True)
 class History:
-    """One finished run. `tracks` are the others only (no ego among them), over the same T steps as `ego`."""
+    """One finished run."""
 
     scene_id: str
-    ego: EgoStates
-    tracks: Tracks
+    ego: EgoHistory
+    tracks: Tracks  # the other road users (no ego), over the same T steps as `ego`
     map: MapFeatures
-    route: Route | None
-    expert: EgoStates
-    failure: str | None = None  # why the planner failed, in one sentence; such a run scores 0
+    route: Route | None  # the route that the driver was given
+    expert: EgoHistory  # the recorded ego
+    failure: str | None = None  # why the driver failed, in one sentence; such a run scores 0
 
     def __post_init__(self) -> None:
         if self.tracks.num_steps != len(self.ego):
-            raise ValueError(f"the others have {self.tracks.num_steps} steps, the ego has {len(self.ego)}")
+            raise ValueError(f"the tracks have {self.tracks.num_steps} steps, expected {len(self.ego)} as the ego has")
         if self.tracks.ego_index is not None:
-            raise ValueError("the ego is among the other tracks: see others_of")
+            raise ValueError(f"track {self.tracks.ego_index} is the ego, expected other road users only: see others_of")
 
 
 def ego_from_centre(
@@ -90,15 +90,23 @@ def ego_from_centre(
     velocity_mps: Float[np.ndarray, "T 2"],
     time_s: Float[np.ndarray, " T"],
     vehicle: Vehicle,
-) -> EgoStates:
-    """States of a box seen at its centre, with its velocity in the scene frame; the rest by finite differences."""
+) -> EgoHistory:
+    """The history of a box that was observed at its centre. Accelerations and yaw rates are finite differences.
+
+    Args:
+        centre_m: centre of the box.
+        heading_rad: heading of the box.
+        velocity_mps: velocity of the centre in the scene frame.
+        time_s: times of the observations.
+        vehicle: size and axles.
+    """
     heading = np.unwrap(np.asarray(heading_rad, np.float64))
     yaw_rate = _rate(heading, time_s)
     own = rotate(np.asarray(velocity_mps, np.float64), -heading)
-    # Turning moves the centre sideways, the rear axle not.
+    # Turning moves the centre sideways, but not the rear axle.
     own = own - np.stack([np.zeros_like(yaw_rate), yaw_rate * vehicle.rear_axle_to_centre_m], axis=-1)
     in_scene = rotate(own, heading)
-    return EgoStates(
+    return EgoHistory(
         time_s=time_s,
         rear_axle_m=np.asarray(centre_m, np.float64) - vehicle.rear_axle_to_centre_m * forward(heading),
         heading_rad=heading,
@@ -110,16 +118,20 @@ def ego_from_centre(
     )
 
 
-def recorded_ego(scene: Scene, *, first: int, last: int) -> EgoStates:
-    """What the ego of the scene did from step `first` to step `last` (included): the expert, or a replay of the log."""
+def recorded_ego(scene: Scene, *, first: int, last: int) -> EgoHistory:
+    """The recorded ego of a scene from step `first` to step `last`, inclusive: the expert.
+
+    Raises:
+        SimulationError: the scene has no ego, or it was not observed at all of these steps.
+    """
     tracks = scene.tracks
     ego = tracks.ego_index
     if ego is None:
-        raise HistoryError(f"scene {scene.id} has no ego: a closed-loop run needs one")
+        raise SimulationError(f"scene {scene.id} has no ego: a closed-loop run needs one")
     steps = np.arange(first, last + 1)
     if not tracks.valid[ego, steps].all():
         unseen = steps[~tracks.valid[ego, steps]].tolist()
-        raise HistoryError(
+        raise SimulationError(
             f"the ego of scene {scene.id} was not observed at steps {unseen}, expected {first} to {last}"
         )
     return ego_from_centre(
@@ -132,21 +144,21 @@ def recorded_ego(scene: Scene, *, first: int, last: int) -> EgoStates:
 
 
 def others_of(tracks: Tracks, *, first: int, last: int) -> Tracks:
-    """All tracks but the ego, from step `first` to step `last` (included)."""
+    """All tracks but the ego, from step `first` to step `last`, inclusive."""
     keep: Bool[np.ndarray, " A"] = np.arange(len(tracks)) != tracks.ego_index
-    per_track = {name: getattr(tracks, name)[keep] for name in ("types", "length_m", "width_m")}
-    over_time = {
-        name: getattr(tracks, name)[keep, first : last + 1]
-        for name in ("x_m", "y_m", "heading_rad", "vx_mps", "vy_mps", "valid")
-    }
-    ids = tuple(name for name, kept in zip(tracks.ids, keep, strict=True) if kept)
-    none = np.zeros(0, np.int32)
-    return replace(tracks, ids=ids, to_predict=none, ego_index=None, **per_track, **over_time)
+    return replace(
+        tracks,
+        ids=tuple(name for name, kept in zip(tracks.ids, keep, strict=True) if kept),
+        to_predict=np.zeros(0, np.int32),
+        ego_index=None,
+        **{name: getattr(tracks, name)[keep] for name in PER_TRACK},
+        **{name: getattr(tracks, name)[keep, first : last + 1] for name in PER_STEP},
+    )
 
 
-def replayed(scene: Scene, *, last: int | None = None) -> History:
-    """The run in which the ego does what it had done in the log: from the current step to the last observed one."""
-    end = scene.num_steps - 1 if last is None else last
+def replay_log(scene: Scene) -> History:
+    """The run in which the ego drives exactly as recorded, from the current step to the last."""
+    end = scene.num_steps - 1
     ego = recorded_ego(scene, first=scene.current_step, last=end)
     return History(
         scene_id=scene.id,
@@ -159,7 +171,7 @@ def replayed(scene: Scene, *, last: int | None = None) -> History:
 
 
 def _rate(values: Float[np.ndarray, "T *rest"], time_s: Float[np.ndarray, " T"]) -> Float[np.ndarray, "T *rest"]:
-    """Change per second by central differences (none where there is one step only)."""
+    """Derivative by central differences; 0 if there is only one step."""
     if len(time_s) < 2:
         return np.zeros_like(values)
     return np.asarray(np.gradient(values, time_s, axis=0))

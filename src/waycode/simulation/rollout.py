@@ -25,7 +25,7 @@ from waycode.planner import Planner
 from waycode.scene import Route, Scene
 from waycode.simulation.drivers import LatentDriver
 from waycode.simulation.errors import SimulationError
-from waycode.simulation.history import EgoStates, History, others_of, recorded_ego
+from waycode.simulation.history import EgoHistory, History, others_of, recorded_ego
 from waycode.simulation.metrics import ScenarioScore, score_run
 from waycode.simulation.recorder import Recorder
 from waycode.simulation.traffic import ReplayTraffic, Traffic
@@ -189,11 +189,11 @@ def _history(
     )
 
 
-def _ego_states(states: list[VehicleState], *, vehicle: Vehicle, dt_s: float) -> EgoStates:
+def _ego_states(states: list[VehicleState], *, vehicle: Vehicle, dt_s: float) -> EgoHistory:
     speed = np.concatenate([state.speed_mps for state in states])
     yaw_rate = np.concatenate([state.yaw_rate_radps for state in states])
     acceleration = np.concatenate([state.acceleration_mps2 for state in states])
-    return EgoStates(
+    return EgoHistory(
         time_s=np.arange(len(states)) * dt_s,
         rear_axle_m=np.concatenate([state.rear_axle_m for state in states]),
         heading_rad=np.unwrap(np.concatenate([state.heading_rad for state in states])),

@@ -1,7 +1,7 @@
-"""Which scenes of a dataset are driven, and which of them are fit for judging a planner by.
+"""Selection of the scenes of a dataset to drive, and of those fit for scoring a driver.
 
-A scene is fit if the ego is a car and if the log itself keeps to the speed limit, with 5 % to spare: nobody can make
-the progress of a speeding expert without losing score for speeding. What is left out is counted by reason.
+A scene is fit if the ego is a car and the recorded ego is at most 5 % above the speed limit: a driver cannot match the
+progress of a speeding expert without losing score for speeding. Scenes left out are counted by reason.
 """
 
 from collections import Counter
@@ -14,48 +14,55 @@ from waycode.dataset.dataset import Dataset
 from waycode.scene import Scene, TrackType
 from waycode.scene.geometry import project
 
-LONGEST_CAR_M = 6.5
-SPEEDING_SHARE = 1.05
-ON_LANE_M = 2.0
+_LONGEST_CAR_M = 6.5  # longer vehicles are buses and lorries
+_TOLERATED_SPEEDING = 1.05  # share of the limit
+_ON_LANE_M = 2.0  # a lane whose centreline is closer than this has a say in the limit
 
 
 @dataclass(frozen=True, kw_only=True)
-class Chosen:
-    """Indices of the scenes to drive, and how many were left out for which reason."""
+class ScenarioSelection:
+    """The scenes to drive."""
 
-    indices: tuple[int, ...]
-    left_out: Mapping[str, int]
+    indices: tuple[int, ...]  # in the dataset
+    left_out: Mapping[str, int]  # number of scenes left out, by reason
 
 
-def choose_scenarios(dataset: Dataset, limit: int | None = None, *, only_fit: bool = False) -> Chosen:
-    """This many scenes, evenly spread over the dataset (all if None); with `only_fit`, those of them that are fit."""
+def choose_scenarios(dataset: Dataset, limit: int | None = None, *, only_fit: bool = False) -> ScenarioSelection:
+    """Selects scenes evenly spread over a dataset.
+
+    Args:
+        dataset: the scenes.
+        limit: how many; None for all.
+        only_fit: leave those out that are not fit, see `reason_unfit`.
+    """
     total = len(dataset)
     count = total if limit is None else min(limit, total)
     spread = [int(index) for index in np.arange(count) * total // max(count, 1)]
     if not only_fit:
-        return Chosen(indices=tuple(spread), left_out={})
-    reasons = {index: unfit_because(dataset[index]) for index in spread}
+        return ScenarioSelection(indices=tuple(spread), left_out={})
+    reasons = {index: reason_unfit(dataset[index]) for index in spread}
     left_out = Counter(reason for reason in reasons.values() if reason is not None)
-    return Chosen(indices=tuple(index for index in spread if reasons[index] is None), left_out=dict(left_out))
+    fit = tuple(index for index in spread if reasons[index] is None)
+    return ScenarioSelection(indices=fit, left_out=dict(left_out))
 
 
-def unfit_because(scene: Scene) -> str | None:
-    """Why a planner should not be judged by this scene; None if it may be."""
+def reason_unfit(scene: Scene) -> str | None:
+    """Why a driver should not be scored by this scene; None if the scene is fit."""
     tracks, ego = scene.tracks, scene.tracks.ego_index
     if ego is None:
         return "no ego"
-    if tracks.types[ego] != TrackType.VEHICLE or tracks.length_m[ego] > LONGEST_CAR_M:
+    if tracks.types[ego] != TrackType.VEHICLE or tracks.length_m[ego] > _LONGEST_CAR_M:
         return "the ego is no car"
     return "the recorded ego speeds" if _speeds(scene, ego) else None
 
 
 def _speeds(scene: Scene, ego: int) -> bool:
-    """Whether the log is ever faster than the fastest lane under it allows."""
+    """Whether the recorded ego is ever too fast for the highest limit of the lanes around it."""
     lanes = scene.map.lanes
     steps = np.flatnonzero(scene.tracks.valid[ego, scene.current_step :]) + scene.current_step
     position = scene.tracks.position_m[ego, steps].astype(np.float64)
-    allowed = np.zeros(len(steps))  # of lanes with a known limit that are near; 0: there is none
+    allowed = np.zeros(len(steps))  # 0 where no lane with a known limit is near
     for lane in np.flatnonzero(lanes.speed_limit_known):
         _, offset, _ = project(position, lanes.centrelines[int(lane)].astype(np.float64))
-        allowed = np.where(np.abs(offset) < ON_LANE_M, np.maximum(allowed, lanes.speed_limit_mps[lane]), allowed)
-    return bool(((allowed > 0) & (scene.tracks.speed_mps[ego, steps] > SPEEDING_SHARE * allowed)).any())
+        allowed = np.where(np.abs(offset) < _ON_LANE_M, np.maximum(allowed, lanes.speed_limit_mps[lane]), allowed)
+    return bool(((allowed > 0) & (scene.tracks.speed_mps[ego, steps] > _TOLERATED_SPEEDING * allowed)).any())

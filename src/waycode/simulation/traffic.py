@@ -1,4 +1,4 @@
-"""The world around the ego, one step at a time; `ReplayTraffic` is the log, whatever the ego does (non-reactive).
+"""The interface of traffic, and `ReplayTraffic`, which replays the log whatever the ego does (non-reactive).
 
 Axes: A other road users, G signalled lanes.
 """
@@ -12,48 +12,54 @@ from jaxtyping import Bool, Float, Int8
 from waycode.driving import Vehicle, VehicleState
 from waycode.scene import Scene
 
-State = TypeVar("State")
+TrafficState = TypeVar("TrafficState")
 
 
 @dataclass(frozen=True, kw_only=True)
 class Snapshot:
-    """The other road users and the lights at one step. An id may be new, or be gone again later."""
+    """The other road users and the traffic lights at one step."""
 
-    ids: tuple[str, ...]
+    ids: tuple[str, ...]  # may differ from step to step
     types: Int8[np.ndarray, " A"]  # TrackType
     length_m: Float[np.ndarray, " A"]
     width_m: Float[np.ndarray, " A"]
-    position_m: Float[np.ndarray, "A 2"]
+    position_m: Float[np.ndarray, "A 2"]  # centre of the box
     heading_rad: Float[np.ndarray, " A"]
     velocity_mps: Float[np.ndarray, "A 2"]
-    valid: Bool[np.ndarray, " A"]
-    signal_states: Int8[np.ndarray, " G"]  # of the scene's signals, in their order
+    valid: Bool[np.ndarray, " A"]  # False: not in the world at this step
+    signal_states: Int8[np.ndarray, " G"]  # SignalState, in the order of the scene's signals
     signal_valid: Bool[np.ndarray, " G"]
 
 
 @runtime_checkable
-class Traffic(Protocol[State]):
-    """Moves the others. What changes is in the state that it returns, so that a run can be repeated or branched."""
+class Traffic(Protocol[TrafficState]):
+    """Moves the other road users. All that changes is in the returned state, so a run can be repeated or branched."""
 
-    def reset(self, scene: Scene) -> State:
-        """The world at the scene's current step."""
+    def reset(self, scene: Scene) -> TrafficState:
+        """The state at the scene's current step."""
 
-    def step(self, state: State, ego: VehicleState, *, vehicle: Vehicle) -> tuple[State, Snapshot]:
-        """The world one step later, for an ego that has already moved to where it is then."""
+    def step(self, state: TrafficState, ego: VehicleState, *, vehicle: Vehicle) -> tuple[TrafficState, Snapshot]:
+        """The state one step later and its snapshot.
+
+        Args:
+            state: as returned by `reset` or by the step before.
+            ego: the ego one step later: it moves first.
+            vehicle: the ego's size and axles.
+        """
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayState:
-    """Where in the log we are."""
+    """A position in the log."""
 
     scene: Scene
     step: int
-    ids: tuple[str, ...]  # of the others
+    ids: tuple[str, ...]  # of the other road users
 
 
 @dataclass(frozen=True, kw_only=True)
 class ReplayTraffic:
-    """The others do what they did in the log."""
+    """The other road users do what they did in the log."""
 
     def reset(self, scene: Scene) -> ReplayState:
         return ReplayState(scene=scene, step=scene.current_step, ids=_other_ids(scene))
@@ -64,7 +70,13 @@ class ReplayTraffic:
 
 
 def recorded_snapshot(scene: Scene, step: int, *, ids: tuple[str, ...] | None = None) -> Snapshot:
-    """What the log says of a step."""
+    """The other road users and signals of a recorded step.
+
+    Args:
+        scene: the log.
+        step: index of the step.
+        ids: ids of the other road users, if at hand: the same tuple at every step saves the recorder work.
+    """
     tracks, signals = scene.tracks, scene.signals
     keep = np.arange(len(tracks)) != tracks.ego_index
     return Snapshot(

@@ -1,14 +1,14 @@
 """nuPlan's closed-loop metrics as pure functions of a finished run (`waycode.simulation.history.History`).
 
-`score_run` judges one run and says why it lost score; `closed_loop_score` gives CLS, S-CR and S-PR over many.
-The formula is nuPlan's; where our maps differ from nuPlan's the modules say what is done instead.
+`score_run` scores one run and says why it lost score; `closed_loop_score` gives CLS, S-CR and S-PR over many.
+The formula is nuPlan's; where our maps differ from nuPlan's, the modules say what is done instead.
 """
 
-from waycode.simulation.metrics.assessment import Assessment
 from waycode.simulation.metrics.results import Evidence, MetricResult, Statistic, StatisticKind
 from waycode.simulation.metrics.safety import EgoCollision
 from waycode.simulation.metrics.score import (
     METRICS,
+    Assessment,
     ClosedLoopScore,
     Metric,
     ScenarioScore,

@@ -1,4 +1,4 @@
-"""What a metric says: a score, the numbers behind it, and when and with whom it went wrong."""
+"""The result of a metric: a score, the numbers behind it, and the evidence for a loss of score. Axes: T steps."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -9,7 +9,7 @@ from jaxtyping import Float
 
 
 class StatisticKind(StrEnum):
-    """How a number sums up a run; the names are those of nuPlan's reports."""
+    """How a number sums up a run, by the names of nuPlan's reports."""
 
     MAX = "MAX"
     MIN = "MIN"
@@ -23,6 +23,8 @@ class StatisticKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Statistic:
+    """A named number of a run."""
+
     kind: StatisticKind
     name: str
     value: float  # a BOOLEAN is 0 or 1
@@ -30,51 +32,58 @@ class Statistic:
 
 @dataclass(frozen=True, kw_only=True)
 class Evidence:
-    """Something that cost score: when it happened, in one sentence, and the other road user in it, if any."""
+    """An event that cost score."""
 
-    time_s: float
-    what: str
-    track_id: str | None = None
+    time_s: float  # since the start of the run
+    description: str  # one sentence
+    track_id: str | None = None  # the other road user, if any
 
 
 @dataclass(frozen=True, kw_only=True)
 class MetricResult:
-    """A metric of one run: `score` in [0, 1], why it is below 1, and perhaps one value per simulated step."""
+    """A metric of one run."""
 
     name: str
-    score: float
+    score: float  # in [0, 1]
     statistics: tuple[Statistic, ...] = ()
-    evidence: tuple[Evidence, ...] = ()
-    series: Float[np.ndarray, " T"] | None = None
-    judged: bool = True  # False: there is nothing in the map, or too little in the run, to judge by
+    evidence: tuple[Evidence, ...] = ()  # why the score is below 1
+    series: Float[np.ndarray, " T"] | None = None  # one value per step, if the metric has one
+    applicable: bool = True  # False: the map or the run has too little to compute the metric from
 
 
-SERIES_KINDS = (StatisticKind.MAX, StatisticKind.MIN, StatisticKind.MEAN, StatisticKind.P90)
+def boolean(name: str, value: bool) -> Statistic:
+    """A statistic of kind BOOLEAN."""
+    return Statistic(kind=StatisticKind.BOOLEAN, name=name, value=float(value))
 
 
 def series_statistics(
-    name: str, values: Float[np.ndarray, " T"], *, kinds: Sequence[StatisticKind] = SERIES_KINDS
+    name: str,
+    values: Float[np.ndarray, " T"],
+    *,
+    kinds: Sequence[StatisticKind] = (StatisticKind.MAX, StatisticKind.MIN, StatisticKind.MEAN, StatisticKind.P90),
 ) -> list[Statistic]:
-    """The usual sums of a series."""
-    sums = {
+    """Statistics of a series.
+
+    Args:
+        name: of the series; the kind is put before it.
+        values: one value per step.
+        kinds: which of MAX, MIN, MEAN and P90.
+    """
+    found = {
         StatisticKind.MAX: np.max(values),
         StatisticKind.MIN: np.min(values),
         StatisticKind.MEAN: np.mean(values),
-        StatisticKind.P90: _ninetieth(values),
+        StatisticKind.P90: _percentile_90(values),
     }
-    return [Statistic(kind=kind, name=f"{kind.lower()}_{name}", value=float(sums[kind])) for kind in kinds]
+    return [Statistic(kind=kind, name=f"{kind.lower()}_{name}", value=float(found[kind])) for kind in kinds]
 
 
-def _ninetieth(values: Float[np.ndarray, " T"]) -> float:
-    """The observation nearest to the 90 % quantile; of two that are as near, the one of even rank counted from 0.
+def _percentile_90(values: Float[np.ndarray, " T"]) -> float:
+    """The observation nearest to the 90 % quantile; of two equally near the one of even rank, counted from 0.
 
-    That is the rule by which nuPlan's numbers were made; numpy later counted ranks from 1.
+    nuPlan's numbers were made by this rule of an older numpy; newer ones count ranks from 1.
     """
     rank = 0.9 * len(values) - 1.5
     tie_to_lower = np.isclose(rank, round(rank)) and round(rank) % 2 == 0
     nearest = round(rank) if tie_to_lower else int(np.floor(rank + 1e-9)) + 1
     return float(np.sort(values)[max(0, nearest)])
-
-
-def boolean(name: str, value: bool) -> Statistic:
-    return Statistic(kind=StatisticKind.BOOLEAN, name=name, value=float(value))

@@ -19,7 +19,8 @@ from waycode.driving.collisions import (
 )
 from waycode.scene import Tracks, TrackType
 from waycode.scene.geometry import box_corners, boxes_overlap, forward
-from waycode.simulation.history import EgoStates, History
+from waycode.simulation.history import EgoHistory, History
+from waycode.simulation.metrics.location import EgoLocation
 from waycode.simulation.metrics.results import (
     Evidence,
     MetricResult,
@@ -28,7 +29,6 @@ from waycode.simulation.metrics.results import (
     boolean,
     series_statistics,
 )
-from waycode.simulation.metrics.whereabouts import Whereabouts
 
 _FRONT_EDGE_DEPTH_M = 0.001  # nuPlan's metric tests the ego's front edge, a line
 # At-fault collisions after which the score is 0 with the next one, by group of road users (nuPlan).
@@ -77,7 +77,7 @@ class TrackBoxes:
 
 
 def find_collisions(
-    ego: EgoStates, boxes: TrackBoxes, *, in_one_lane: Bool[np.ndarray, " T"]
+    ego: EgoHistory, boxes: TrackBoxes, *, in_one_lane: Bool[np.ndarray, " T"]
 ) -> tuple[EgoCollision, ...]:
     """The first contact with every other road user, in order of time.
 
@@ -124,9 +124,11 @@ def no_at_fault_collision(history: History, collisions: tuple[EgoCollision, ...]
     for collision in at_fault:
         kind = TrackType(int(history.tracks.types[collision.track]))
         lost_mps[_GROUPS.get(kind, "objects")].append(collision.lost_speed_mps)
-        what = f"{collision.type.label} collision with a {kind.name.lower()}, {collision.lost_speed_mps:.1f} m/s lost"
+        description = (
+            f"{collision.type.label} collision with a {kind.name.lower()}, {collision.lost_speed_mps:.1f} m/s lost"
+        )
         time_s = float(history.ego.time_s[collision.step])
-        evidence.append(Evidence(time_s=time_s, what=what, track_id=history.tracks.ids[collision.track]))
+        evidence.append(Evidence(time_s=time_s, description=description, track_id=history.tracks.ids[collision.track]))
     factors = [max(0.0, 1 - len(lost) / (_TOLERATED_COLLISIONS[group] + 1)) for group, lost in lost_mps.items()]
     counts = {"at_fault_collisions": len(at_fault)}
     counts |= {f"at_fault_collisions_with_{group}": len(lost) for group, lost in lost_mps.items()}
@@ -148,7 +150,7 @@ def time_to_collision(
     boxes: TrackBoxes,
     *,
     collisions: tuple[EgoCollision, ...],
-    where: Whereabouts,
+    location: EgoLocation,
     step_s: float = 0.1,
     horizon_s: float = 3.0,
     least_s: float = 0.95,
@@ -161,7 +163,7 @@ def time_to_collision(
         history: the finished run.
         boxes: its other road users.
         collisions: its collisions, see `find_collisions`.
-        where: the ego's lanes and junctions.
+        location: the ego's lanes and junctions.
         step_s: time between two checks for overlap.
         horizon_s: checks end before this time.
         least_s: shortest time that is safe.
@@ -170,7 +172,9 @@ def time_to_collision(
     counted = boxes.valid.copy()
     for collision in collisions:
         counted[collision.track, collision.step :] = False
-    time_s, nearest = _time_to_collision_s(ego, boxes, counted=counted, where=where, step_s=step_s, horizon_s=horizon_s)
+    time_s, nearest = _time_to_collision_s(
+        ego, boxes, counted=counted, location=location, step_s=step_s, horizon_s=horizon_s
+    )
     for collision in collisions:
         if collision.at_fault:
             time_s[collision.step], nearest[collision.step] = 0.0, collision.track
@@ -178,9 +182,9 @@ def time_to_collision(
     kept = bool(time_s[worst] > least_s)
     evidence = []
     if not kept:
-        what = f"{time_s[worst]:.1f} s to a collision at constant velocities, more than {least_s} s are asked for"
+        description = f"{time_s[worst]:.1f} s to a collision at constant velocities, more than {least_s} s is required"
         track_id = history.tracks.ids[int(nearest[worst])]
-        evidence.append(Evidence(time_s=float(ego.time_s[worst]), what=what, track_id=track_id))
+        evidence.append(Evidence(time_s=float(ego.time_s[worst]), description=description, track_id=track_id))
     return MetricResult(
         name="time_to_collision",
         score=float(kept),
@@ -194,11 +198,11 @@ def time_to_collision(
 
 
 def _time_to_collision_s(
-    ego: EgoStates,
+    ego: EgoHistory,
     boxes: TrackBoxes,
     *,
     counted: Bool[np.ndarray, "A T"],
-    where: Whereabouts,
+    location: EgoLocation,
     step_s: float,
     horizon_s: float,
 ) -> tuple[Float[np.ndarray, " T"], Int[np.ndarray, " T"]]:
@@ -217,8 +221,8 @@ def _time_to_collision_s(
     track, step = np.nonzero(counted & passes & (ego.speed_mps > TTC_STOPPED_MPS))
     relevant = is_relevant_for_ttc(
         bearing(ego.rear_axle_m[step], ego.heading_rad[step], boxes.centre_m[track, step]),
-        in_one_lane=where.in_one_lane[step],
-        in_junction=where.in_junction[step],
+        in_one_lane=location.in_one_lane[step],
+        in_junction=location.in_junction[step],
     )
     track, step = track[relevant], step[relevant]
     later_s = np.arange(step_s, horizon_s, step_s)
@@ -234,6 +238,6 @@ def _time_to_collision_s(
     return soonest, row
 
 
-def _reach_m(ego: EgoStates, boxes: TrackBoxes) -> Float[np.ndarray, " A"]:
+def _reach_m(ego: EgoHistory, boxes: TrackBoxes) -> Float[np.ndarray, " A"]:
     """Distance between centres below which two boxes may overlap."""
     return np.hypot(ego.vehicle.length_m, ego.vehicle.width_m) / 2 + boxes.radius_m
