@@ -1,6 +1,6 @@
-"""Which lanes lead on from where a road user is: what a map allows, which its shapes alone do not tell.
+"""Which lanes an agent can reach from its lane: shapes alone do not tell.
 
-Two lanes that cross in a junction look alike to who approaches it; only one of them continues its lane.
+Two lanes that cross in a junction look alike from the approach; only one of them is a successor of the agent's lane.
 """
 
 import numpy as np
@@ -11,7 +11,7 @@ from waycode.scene.frames import wrap_angle
 from waycode.scene.lane_graph import all_from, neighbours_of
 
 FOLLOWS, BY_CHANGING, NOT_AT_ALL = 1.0, 0.5, 0.0
-ON_LANE_M, BESIDE_LANE_M = 2.0, 5.0  # who is on no lane may still be beside one
+ON_LANE_M, BESIDE_LANE_M = 2.0, 5.0  # without a lane within the first, the nearest within the second counts
 ALIGNED_RAD = np.radians(60)
 
 
@@ -22,11 +22,18 @@ def reachable(
     *,
     poses: Float[np.ndarray, "A 3"],
 ) -> Float32[np.ndarray, "A S"]:
-    """How each piece of the map can be reached by road users at these poses; pieces that are no lane cannot."""
+    """Reachability of map segments for agents: `FOLLOWS`, `BY_CHANGING` (with lane changes) or `NOT_AT_ALL`.
+
+    Args:
+        lanes: the lanes of the map.
+        points_m: map segments in the scene frame.
+        lane_of_piece: index of the lane that each segment belongs to; -1 if it is no lane.
+        poses: x, y, heading of the agents in the scene frame.
+    """
     onward = neighbours_of(len(lanes), [lanes.successors])
     sideways = neighbours_of(len(lanes), [lanes.successors, lanes.left_neighbours, lanes.right_neighbours])
     is_lane = lane_of_piece >= 0
-    reach = np.full((len(poses), len(lanes) + 1), NOT_AT_ALL, np.float32)  # the last is for what is no lane
+    reach = np.full((len(poses), len(lanes) + 1), NOT_AT_ALL, np.float32)  # the last is for segments that are no lanes
     for row, pose in enumerate(poses):
         own = set(lane_of_piece[is_lane][_under(points_m[is_lane], pose)].tolist())
         reach[row, sorted(all_from(own, sideways))] = BY_CHANGING
@@ -35,7 +42,7 @@ def reachable(
 
 
 def _under(points_m: Float[np.ndarray, "S P 2"], pose: Float[np.ndarray, " 3"]) -> Bool[np.ndarray, " S"]:
-    """Which pieces a road user is on: all that are close and run its way, or else the nearest beside it."""
+    """Segments that the agent is on: all aligned ones within `ON_LANE_M`, or else the nearest aligned one."""
     if len(points_m) == 0:
         return np.zeros(0, np.bool_)
     step = np.diff(points_m, axis=1)

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import torch
 
-from waycode.features import CutMap, collate, cut_map, extract
+from waycode.features import SegmentedMap, collate, extract, segment_map
 from waycode.model import Model
 from waycode.model.saved import load_model
 from waycode.objectives import Setting
@@ -25,7 +25,12 @@ class Planner:
 
     @staticmethod
     def from_pretrained(name_or_folder: str | Path, *, device: torch.device | str = "cpu") -> "Planner":
-        """A bundled model by its name, or one from its folder."""
+        """Loads a model: a bundled one by its name, or from a model's folder or a training run's folder.
+
+        Args:
+            name_or_folder: such as "sumo-small" or "runs/mine".
+            device: to compute on.
+        """
         saved = load_model(name_or_folder)
         # Refinement needs gradients of tokens: those of weights would only cost time.
         return Planner(saved.model.to(device).requires_grad_(False), sigma_max_m=saved.sigma_max_m)
@@ -34,27 +39,26 @@ class Planner:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def cut_map(self, features: MapFeatures) -> CutMap:
+    def cut_map(self, features: MapFeatures) -> SegmentedMap:
         """A map as `encode` needs it: for scenes that share one, such as the steps of a drive."""
-        return cut_map(features, config=self.model.config.features)
+        return segment_map(features, config=self.model.config.features)
 
-    def encode(self, scene: Scene, agent: int | str | None = None, *, cut: CutMap | None = None) -> View:
+    def encode(self, scene: Scene, agent: int | str | None = None, *, cut: SegmentedMap | None = None) -> View:
         """Looks at the scene as one of its road users: by index, by id, or else the ego or the first to predict.
 
         `cut` is the scene's map as `cut_map` gives it, if that is known already.
         """
         began = time.perf_counter()
         index = choose_agent(scene, agent)
-        example = extract(scene, [index], config=self.model.config.features, cut=cut)
+        example = extract(scene, [index], config=self.model.config.features, segmented_map=cut)
         batch = collate([example]).to(self.device)
         with torch.no_grad():
-            seen = self.model.see(batch.scene, batch.agents)
-            memory = self.model.remember(seen)
+            memory = self.model.encode_scene(batch.scene, batch.agents)
         return View(
             model=self.model,
             sigma_max_m=self.sigma_max_m,
             setting=Setting(scene=scene, agent=index, device=self.device),
-            seen=seen,
+            seen=memory.tokens,
             memory=memory,
             encode_s=time.perf_counter() - began,
         )

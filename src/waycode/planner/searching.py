@@ -9,14 +9,13 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from waycode.model import Model, SceneMemory, Trajectories
-from waycode.model.search_adapter import PrefixDecoder, PrefixState
+from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
 from waycode.objectives import Candidates, Setting
 from waycode.planner.errors import PlannerError
 from waycode.planner.judging import Objective, checked_thresholds, costs_of, too_uncertain
 from waycode.search import SearchResult, beam_search
 
-_Counted = tuple[PrefixState, int]  # prefixes and the number of their tokens
+_Counted = tuple[PrefixCache | Tensor, int]  # prefixes and the number of their tokens
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -41,7 +40,7 @@ class SceneDecoder:
     """Decodes and searches codes of one agent in one scene."""
 
     model: Model
-    memory: SceneMemory
+    memory: SceneEmbedding
     setting: Setting
 
     def decode(self, latents: Float[Tensor, "K n D"]) -> Candidates:
@@ -77,11 +76,12 @@ class SceneDecoder:
             device=self.memory.velocity_mps.device,
         )
 
-    def _in_scene(self, decoded: Trajectories, *, num_tokens: int) -> Candidates:
+    def _in_scene(self, decoded: MeanAndStd, *, num_tokens: int) -> Candidates:
         """From the agent's frame to the scene frame."""
+        mean_m, std_m = decoded
         return Candidates(
-            position_m=decoded.mean_m[0] @ self._turn + self.setting.start_m,
-            std_m=decoded.std_m[0],
+            position_m=mean_m[0] @ self._turn + self.setting.start_m,
+            std_m=std_m[0],
             num_tokens=num_tokens,
             dt_s=self.model.config.features.dt_s,
             setting=self.setting,

@@ -13,7 +13,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from waycode.model import Model, SceneMemory, SceneTokens
+from waycode.model import Model, SceneEmbedding, SceneTokens
 from waycode.objectives import Candidates, Setting, TerminalVariance
 from waycode.planner.assembling import assemble, doubt_of, search_message
 from waycode.planner.codes import TokenCode, Tokens, code_of, rounded
@@ -35,7 +35,7 @@ class View:
     sigma_max_m: Mapping[int, float]  # by number of tokens
     setting: Setting
     seen: SceneTokens
-    memory: SceneMemory
+    memory: SceneEmbedding
     encode_s: float  # how long it took to make this view
 
     @property

@@ -20,7 +20,7 @@ from waycode.baselines.proposals import Way
 from waycode.driving import LqrTracker, Observation, Reference, Tracker, Trajectory
 from waycode.driving.drivable import DrivableArea, drivable_area
 from waycode.driving.lane_strips import lane_strips
-from waycode.features import CutMap
+from waycode.features import SegmentedMap
 from waycode.objectives import Candidates, TerminalVariance
 from waycode.planner.refining import refine_latents
 from waycode.planner.searching import SceneDecoder, SearchOptions
@@ -72,7 +72,7 @@ class LatentMemory:
 
     way: Way
     drivable: DrivableArea | None
-    cut: CutMap  # of the map, as the model sees it
+    cut: SegmentedMap  # of the map, as the model sees it
     last: Trajectory | None = None
     unrefined: Code | None = None  # of the last plan, if that is new
     age_steps: int = 0  # since the last search
@@ -112,7 +112,7 @@ class LatentDriver:
         )
 
     def _searched(
-        self, observation: Observation, judge: DriveJudge, cut: CutMap, *, began: float
+        self, observation: Observation, judge: DriveJudge, cut: SegmentedMap, *, began: float
     ) -> list[tuple[Trajectory, Code]]:
         """The final beam, the best first, without what the model is not sure of."""
         config = self.config
