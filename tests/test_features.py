@@ -321,7 +321,7 @@ def test_collating_pads_with_masked_zeros() -> None:
     scenes = [bare_scene(), small_scene(), crowd()]
     examples = [extract(scene, observed(scene, 1 + index), config=FEATURES) for index, scene in enumerate(scenes)]
     batch = collate(examples)
-    assert batch.scene.num_scenes == 3
+    assert len(batch.scene.segment_mask) == 3
     assert batch.agents.mask.sum(dim=1).tolist() == [len(example.agents) for example in examples]
     for row, example in enumerate(examples):
         segments, tracks = len(example.segments.kind), len(example.track_kind)

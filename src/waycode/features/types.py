@@ -81,10 +81,6 @@ class SceneFeatures(_Tensors):
     track_pose: Float[Tensor, "B N 3"]  # x, y, heading at the current step
     track_mask: Bool[Tensor, "B N"]
 
-    @property
-    def num_scenes(self) -> int:
-        return self.segment_mask.shape[0]
-
 
 @dataclass(frozen=True, kw_only=True)
 class Agents(_Tensors):

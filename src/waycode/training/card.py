@@ -78,10 +78,37 @@ def model_card(
         figures: validation ADE in metres, by `column/tokens`.
         thresholds: greatest trusted standard deviation of the last position in metres, by number of tokens.
     """
+    model, features = config.model, config.model.features
+    layers = f"{model.scene_layers} scene, {model.encoder_layers} encoder, {model.decoder_layers} decoder layers"
+    about_model = [
+        "A conditional trajectory autoencoder: a trajectory, given its scene, becomes a few ordered tokens, and back.",
+        "",
+        f"- {num_parameters:,} parameters; width {model.width}, {model.heads} heads, {layers}",
+        f"- {model.num_tokens} tokens of {model.token_dim} numbers each",
+        f"- {features.history_steps} steps of history, {features.future_steps} of future, {features.dt_s:g} s apart",
+    ]
+    about_data = [
+        f"- training: {_dataset(data.training)}, {data.num_agents:,} road users that can be modelled",
+        f"- validation: {_dataset(data.validation)}",
+        f"- settings of the training data: `{json.dumps(dict(data.training.settings), sort_keys=True)}`",
+    ]
+    if data.training.settings_sha256 == data.validation.settings_sha256:
+        about_data.append("- the validation scenes ARE the training scenes: the figures say nothing about unseen ones")
+    measured = "" if effort.steps == step else f" (measured over {effort.steps:,} of the steps)"
+    about_training = [
+        f"- {step:,} of {config.steps:,} steps, {config.scenes_per_batch} scenes with up to "
+        f"{config.agents_per_scene} road users each",
+        f"- {effort.seconds / 3600:.2f} hours, {effort.samples_per_s:.0f} samples/s, "
+        f"{effort.waiting_share:.1%} of the time waiting for data{measured}",
+        f"- noise of the tokens at the end: sigma {sigma:.3f}",
+        f"- learning rate {config.learning_rate:g}, seed {config.seed}",
+    ]
+    if data.init:
+        about_training.append(f"- began with the weights of {data.init}")
     sections = {
-        "Model": _model_lines(config, num_parameters),
-        "Data": _data_lines(data),
-        "Training": _training_lines(config, step=step, sigma=sigma, effort=effort, init=data.init),
+        "Model": about_model,
+        "Data": about_data,
+        "Training": about_training,
         "Reconstruction": _result_lines(figures, thresholds),
         "Licence": [FREE_LICENCE if data.is_free else BOUND_LICENCE],
     }
@@ -97,45 +124,8 @@ def table_of(figures: Mapping[str, float]) -> dict[str, list[float]]:
     return table
 
 
-def _model_lines(config: TrainingConfig, num_parameters: int) -> list[str]:
-    model = config.model
-    layers = f"{model.scene_layers} scene, {model.encoder_layers} encoder, {model.decoder_layers} decoder layers"
-    return [
-        "A conditional trajectory autoencoder: a trajectory, given its scene, becomes a few ordered tokens, and back.",
-        "",
-        f"- {num_parameters:,} parameters; width {model.width}, {model.heads} heads, {layers}",
-        f"- {model.num_tokens} tokens of {model.token_dim} numbers each",
-        f"- {model.features.history_steps} steps of history, {model.features.future_steps} of future, "
-        f"{model.features.dt_s:g} s apart",
-    ]
-
-
-def _data_lines(data: TrainingData) -> list[str]:
-    lines = [
-        f"- training: {_dataset(data.training)}, {data.num_agents:,} road users that can be modelled",
-        f"- validation: {_dataset(data.validation)}",
-        f"- settings of the training data: `{json.dumps(dict(data.training.settings), sort_keys=True)}`",
-    ]
-    if data.training.settings_sha256 == data.validation.settings_sha256:
-        lines.append("- the validation scenes ARE the training scenes: the figures say nothing about unseen ones")
-    return lines
-
-
 def _dataset(info: DatasetInfo) -> str:
     return f"{info.num_scenes:,} scenes of source `{info.source}` (settings {info.settings_sha256[:12]})"
-
-
-def _training_lines(config: TrainingConfig, *, step: int, sigma: float, effort: Effort, init: str | None) -> list[str]:
-    measured = "" if effort.steps == step else f" (measured over {effort.steps:,} of the steps)"
-    lines = [
-        f"- {step:,} of {config.steps:,} steps, {config.scenes_per_batch} scenes with up to "
-        f"{config.agents_per_scene} road users each",
-        f"- {effort.seconds / 3600:.2f} hours, {effort.samples_per_s:.0f} samples/s, "
-        f"{effort.waiting_share:.1%} of the time waiting for data{measured}",
-        f"- noise of the tokens at the end: sigma {sigma:.3f}",
-        f"- learning rate {config.learning_rate:g}, seed {config.seed}",
-    ]
-    return [*lines, f"- began with the weights of {init}"] if init else lines
 
 
 def _result_lines(figures: Mapping[str, float], thresholds: Mapping[int, float]) -> list[str]:

@@ -24,7 +24,7 @@ from waycode.training.config import TrainingConfig, TrainingError, check_fit
 
 _MIN_OBSERVED_STEPS = 30  # of a modelled agent's future
 _OFF_MAP_M = 15.0  # from the nearest lane
-STANDING_SHARE = 0.3  # weight of standing agents, compared with agents of other manoeuvres
+_STANDING_SHARE = 0.3  # weight of standing agents, compared with agents of other manoeuvres
 _SCENES_PER_TASK = 100
 _SCENES_PER_RUN, _SCENES_PER_WINDOW = 50, 1600  # a dataset keeps files with 2,048 scenes open
 
@@ -79,7 +79,7 @@ def index_agents(
 def balancing_weights(kinds: Sequence[AgentKind]) -> Float[np.ndarray, " agents"]:
     """Weights by which a kind is drawn in proportion to the square root of its number; standing agents less often."""
     seen = Counter(kinds)
-    share = {kind: (STANDING_SHARE if kind[1] == Manoeuvre.STANDING else 1.0) for kind in seen}
+    share = {kind: (_STANDING_SHARE if kind[1] == Manoeuvre.STANDING else 1.0) for kind in seen}
     return np.array([share[kind] / np.sqrt(seen[kind]) for kind in kinds], np.float64)
 
 
