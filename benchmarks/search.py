@@ -13,9 +13,8 @@ from torch import Tensor
 
 from waycode.demo import bundled_dataset
 from waycode.features import collate, extract
-from waycode.model import Model, SceneMemory, Trajectories
+from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
 from waycode.model.saved import load_model
-from waycode.model.search_adapter import PrefixDecoder, PrefixState
 from waycode.planner import recorded_agents
 from waycode.search import SearchResult, beam_search, refine
 
@@ -38,48 +37,48 @@ def main() -> None:
 
 
 @torch.no_grad()
-def remember_a_scene(model: Model) -> SceneMemory:
+def remember_a_scene(model: Model) -> SceneEmbedding:
     """One agent of the first bundled scene that has one."""
     scene = next(scene for scene in bundled_dataset() if recorded_agents(scene))
     batch = collate([extract(scene, recorded_agents(scene)[:1], config=model.config.features)])
-    return model.remember(model.see(batch.scene, batch.agents))
+    return model.encode_scene(batch.scene, batch.agents)
 
 
 class Runs:
     """The ways to one and the same greedy search for a trajectory that ends at a goal."""
 
-    def __init__(self, model: Model, memory: SceneMemory):
+    def __init__(self, model: Model, memory: SceneEmbedding):
         self.model, self.memory, self.codebook = model, memory, model.codebook(2)
         self.decode, self.goal_m = PrefixDecoder(model, memory), torch.tensor([30.0, 3.0])
         self.inside_s = 0.0  # the decoder and the objective
 
-    def cost(self, decoded: Trajectories) -> Tensor:
-        return (decoded.mean_m[:, :, -1] - self.goal_m).norm(dim=-1)
+    def cost(self, decoded: MeanAndStd) -> Tensor:
+        return (decoded[0][:, :, -1] - self.goal_m).norm(dim=-1)
 
-    def search(self, beam_width: int = 1) -> SearchResult[Trajectories]:
+    def search(self, beam_width: int = 1) -> SearchResult[MeanAndStd]:
         return self._search(self.decode, self.cost, beam_width)
 
-    def search_watched(self) -> SearchResult[Trajectories]:
+    def search_watched(self) -> SearchResult[MeanAndStd]:
         return self._search(self._watched_extend, self._watched_cost, 1)
 
     def _search(
         self,
-        extend: Callable[[PrefixState | None, Tensor, Tensor], tuple[PrefixState, Trajectories]],
-        cost: Callable[[Trajectories], Tensor],
+        extend: Callable[[PrefixCache | Tensor | None, Tensor, Tensor], tuple[PrefixCache | Tensor, MeanAndStd]],
+        cost: Callable[[MeanAndStd], Tensor],
         beam_width: int,
-    ) -> SearchResult[Trajectories]:
+    ) -> SearchResult[MeanAndStd]:
         depth = self.model.config.num_tokens
         return beam_search(extend, cost, codebook=self.codebook, num_rows=1, depth=depth, beam_width=beam_width)
 
     def _watched_extend(
-        self, state: PrefixState | None, parents: Tensor, tokens: Tensor
-    ) -> tuple[PrefixState, Trajectories]:
+        self, state: PrefixCache | Tensor | None, parents: Tensor, tokens: Tensor
+    ) -> tuple[PrefixCache | Tensor, MeanAndStd]:
         began = time.perf_counter()
         extended = self.decode(state, parents, tokens)
         self.inside_s += time.perf_counter() - began
         return extended
 
-    def _watched_cost(self, decoded: Trajectories) -> Tensor:
+    def _watched_cost(self, decoded: MeanAndStd) -> Tensor:
         began = time.perf_counter()
         cost = self.cost(decoded)
         self.inside_s += time.perf_counter() - began

@@ -91,17 +91,17 @@ def report_parts(module: AutoencoderModule, batch: Batch, *, rounds: int) -> Non
     """One batch, part by part: forward in turn, backward as a whole, the optimiser."""
     watch, model, config = Stopwatch(), module.model, module.config
     optimizer = module.configure_optimizers()["optimizer"]
-    future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
+    future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
     for _ in range(rounds):
         with watch.part("scene encoder, forward"):
-            scene = model.see(batch.scene, batch.agents)
+            tokens = model.scene_encoder(batch.scene, batch.agents)
         with watch.part("trajectory encoder, forward"):
-            latents = model.train_bottleneck(model.encode(future, valid, scene), 0.3)
+            latents = model.apply_bottleneck(model.encode(future, valid, tokens), 0.3)
         with watch.part("decoder, forward"):
-            decoded = model.decoder.decode_all_prefixes(latents, model.remember(scene))
+            mean, std = model.decoder.decode_all_prefixes(latents, model.decoder.embed_scene(tokens))
         with watch.part("loss"):
             weights = prefix_probabilities(config.model.num_tokens).expand(len(future), -1)
-            loss = weighted_mean(beta_nll(decoded, future, valid, beta=config.beta), weights)
+            loss = weighted_mean(beta_nll(mean, std, future, valid, beta=config.beta), weights)
         with watch.part("backward"):
             optimizer.zero_grad()
             torch.autograd.backward(loss)
@@ -121,8 +121,8 @@ def print_parts(watch: Stopwatch) -> None:
 def report_sharing(module: AutoencoderModule, batch: Batch, *, rounds: int) -> None:
     """The scene encoder over scenes with all their agents, beside each agent with a copy of its scene."""
     alone_scene, alone_agents = one_scene_per_agent(batch)
-    shared = best_seconds(lambda: module.model.see(batch.scene, batch.agents), rounds)
-    alone = best_seconds(lambda: module.model.see(alone_scene, alone_agents), rounds)
+    shared = best_seconds(lambda: module.model.scene_encoder(batch.scene, batch.agents), rounds)
+    alone = best_seconds(lambda: module.model.scene_encoder(alone_scene, alone_agents), rounds)
     print(
         f"embeddings shared by the agents of a scene: scene encoder {1000 * shared:.1f} ms; "
         f"baseline, a scene per agent: {1000 * alone:.1f} ms, {alone / shared:.2f} x"
@@ -133,8 +133,8 @@ def one_scene_per_agent(batch: Batch) -> tuple[SceneFeatures, Agents]:
     scene_of_row, slot = batch.agents.mask.nonzero(as_tuple=True)
     scene = replace(batch.scene, **{name: value[scene_of_row] for name, value in vars(batch.scene).items()})
     track = batch.agents.track[scene_of_row, slot][:, None]
-    reach = batch.agents.reach[scene_of_row, slot][:, None]
-    return scene, Agents(track=track, mask=torch.ones_like(track, dtype=torch.bool), reach=reach)
+    reachability = batch.agents.reachability[scene_of_row, slot][:, None]
+    return scene, Agents(track=track, mask=torch.ones_like(track, dtype=torch.bool), reachability=reachability)
 
 
 def best_seconds(run: Callable[[], object], rounds: int) -> float:

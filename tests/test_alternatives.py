@@ -7,7 +7,7 @@ import pytest
 
 from roads import cars, lanes_of, line, road
 from waycode.scene import LaneType, MapFeatures, Scene, TrackType, as_pairs
-from waycode.training.alternatives import BRAKING_MPS2, LATERAL_MPS2, another_way
+from waycode.training.alternatives import BRAKING_MPS2, LATERAL_MPS2, alternative_future
 
 STEPS, DT_S = 80, 0.1
 FAR_M = (0.0, 500.0)  # where a car is in nobody's way
@@ -15,7 +15,7 @@ FAR_M = (0.0, 500.0)  # where a car is in nobody's way
 
 def ways(scene: Scene, *, tries: int = 40) -> list[np.ndarray]:
     """What was found for the ego, in its frame; all roads here run along x from where it is."""
-    found = [another_way(scene, 0, np.random.default_rng(seed), steps=STEPS) for seed in range(tries)]
+    found = [alternative_future(scene, 0, np.random.default_rng(seed), steps=STEPS) for seed in range(tries)]
     return [way for way in found if way is not None]
 
 

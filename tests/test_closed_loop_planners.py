@@ -14,7 +14,7 @@ from waycode.driving import Observation, PerfectTracker, Trajectory
 from waycode.driving.forecast import forecast
 from waycode.driving.road_surface import DrivableArea
 from waycode.driving.vehicle import forward
-from waycode.features import CutMap, cut_map
+from waycode.features import SegmentedMap, segment_map
 from waycode.planner import planner as planner_module
 from waycode.planner.refining import Refinement, refine_latents
 from waycode.scene import MapFeatures, Route, Scene, SignalState
@@ -358,9 +358,9 @@ def test_a_scenario_cuts_its_map_once(monkeypatch: pytest.MonkeyPatch) -> None:
     """What is remembered from step to step changes nothing: a planner that forgets drives the same way."""
     cuts = []
 
-    def counted(features: MapFeatures, **options: Any) -> CutMap:
+    def counted(features: MapFeatures, **options: Any) -> SegmentedMap:
         cuts.append(features)
-        return cut_map(features, **options)
+        return segment_map(features, **options)
 
     class Forgetful:
         def plan(self, observation: Observation) -> Trajectory:
@@ -370,7 +370,7 @@ def test_a_scenario_cuts_its_map_once(monkeypatch: pytest.MonkeyPatch) -> None:
             return LatentDriver(config=QUICK).plan(replace(observation, memory=memory))
 
     scene, config = sample_scenes(1)[0], SimulationConfig(horizon_s=0.5)
-    monkeypatch.setattr(planner_module, "cut_map", counted)
+    monkeypatch.setattr(planner_module, "segment_map", counted)
     once = simulate(scene, LatentDriver(config=QUICK), traffic=ReplayTraffic(), config=config)
     assert len(cuts) == 1
     anew = simulate(scene, Forgetful(), traffic=ReplayTraffic(), config=config)

@@ -18,41 +18,57 @@ from tiny_model import (
     tiny_model,
 )
 from waycode.model import Model
-from waycode.model.correction import in_frame, nearest_pieces, to_nearest_point
-from waycode.model.scene_encoder import MapPieces
+from waycode.model.map_correction import MapCorrection, nearest_polylines, offset_to_polylines, rotate_into_frame
+from waycode.model.scene_encoder import MapPolylines, SceneTokens
 
 
-def straight_pieces(*offsets_m: float, edges_m: tuple[float, ...] = ()) -> MapPieces:
+def straight_pieces(*offsets_m: float, edges_m: tuple[float, ...] = ()) -> MapPolylines:
     """Lanes along x at these distances to the left, and road edges, each of 10 m."""
     along = torch.linspace(0, 10, 6)
     lines = [torch.stack([along, torch.full((6,), offset)], dim=-1) for offset in (*offsets_m, *edges_m)]
     is_edge = torch.tensor([[False] * len(offsets_m) + [True] * len(edges_m)])
-    return MapPieces(points_m=torch.stack(lines)[None], is_lane=~is_edge, is_edge=is_edge, reach=is_edge.float())
+    return MapPolylines(
+        points_m=torch.stack(lines)[None], is_lane=~is_edge, is_edge=is_edge, reachability=is_edge.float()
+    )
+
+
+def offsets(correction: MapCorrection, points: Tensor, lanes: MapPolylines, *, velocity_mps: float = 0.0) -> Tensor:
+    """By how much control points [1, K, 4, 2] are moved, with scene tokens and hidden states of zeros."""
+    count = lanes.is_lane.shape[1]
+    scene = SceneTokens(
+        tokens=torch.zeros(1, count, 16), mask=torch.ones(1, count, dtype=torch.bool), map=lanes,
+        velocity_mps=torch.tensor([[velocity_mps, 0.0]]),
+    )  # fmt: skip
+    state = torch.zeros(1, points.shape[1], 16)
+    moved_by: Tensor = correction(points, state, scene, correction.embed_meaning(scene.tokens))[0]
+    return moved_by
 
 
 def test_nearest_point_of_a_polyline_by_hand() -> None:
     corner = torch.tensor([[[[[0.0, 0.0], [4.0, 0.0], [4.0, 4.0]]]]])
     place = torch.tensor([[[[1.0, 2.0]], [[5.0, 3.0]], [[-3.0, -4.0]]]])  # beside it, around the corner, before it
-    offset, direction = to_nearest_point(place, corner.expand(1, 3, 1, 3, 2))
+    offset, direction = offset_to_polylines(place, corner.expand(1, 3, 1, 3, 2))
     np.testing.assert_allclose(offset[0, :, 0], [[0, -2], [-1, 0], [3, 4]], atol=1e-6)
     np.testing.assert_allclose(direction[0, :, 0], [[1, 0], [0, 1], [1, 0]], atol=1e-6)
 
 
 def test_vectors_in_a_frame_by_hand() -> None:
-    ahead, left = in_frame(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]))  # looking up
+    ahead, left = rotate_into_frame(torch.tensor([[1.0, 2.0]]), torch.tensor([[0.0, 1.0]]))  # looking up
     assert (ahead.item(), left.item()) == (2.0, -1.0)
 
 
 def test_lanes_and_edges_are_chosen_apart_and_by_distance() -> None:
     pieces = straight_pieces(8.0, 0.0, 4.0, edges_m=(-2.0, 10.0, 30.0))
-    chosen, there = nearest_pieces(torch.tensor([[[5.0, 1.0]]]), pieces)
+    chosen, there = nearest_polylines(torch.tensor([[[5.0, 1.0]]]), pieces)
     assert chosen[there].tolist() == [1, 2, 0, 3, 4]  # three lanes, then the two nearest of three edges
 
 
 def test_what_is_no_map_is_never_seen() -> None:
     pieces = straight_pieces(0.0, 4.0)
-    empty = MapPieces(points_m=pieces.points_m, is_lane=pieces.is_edge, is_edge=pieces.is_edge, reach=pieces.reach)
-    assert not nearest_pieces(torch.zeros(1, 1, 2), empty)[1].any()
+    empty = MapPolylines(
+        points_m=pieces.points_m, is_lane=pieces.is_edge, is_edge=pieces.is_edge, reachability=pieces.reachability
+    )
+    assert not nearest_polylines(torch.zeros(1, 1, 2), empty)[1].any()
 
 
 def test_a_new_correction_changes_nothing() -> None:
@@ -76,8 +92,7 @@ def test_a_way_is_pulled_to_the_lane_beside_it() -> None:
     points[..., 1] = 1.0  # a metre to the left of a lane
     beside = (correction.position_basis @ points)[..., 1]
     for lanes, share in (((0.0,), (0.999, 1.001)), ((0.0, 3.5), (0.2, 0.5)), ((40.0,), (-0.001, 0.001))):
-        around = correction.survey(torch.zeros(1, len(lanes), 16), straight_pieces(*lanes))
-        change = correction(points, torch.zeros(1, 1, 16), around, torch.tensor([[3.0, 0.0]])).points_m[..., 1]
+        change = offsets(correction, points, straight_pieces(*lanes), velocity_mps=3.0)[..., 1]
         least, most = share  # less, if there is another lane to the left, and nothing, if the only one is far away
         assert (-change >= least * beside).all(), lanes
         assert (-change <= most * beside).all(), lanes
@@ -88,15 +103,14 @@ def test_who_stands_is_not_moved_by_learnt_offsets() -> None:
     assert correction is not None
     with torch.no_grad():
         correction.move.bias.copy_(torch.tensor([1.0, 1.0, 0.0]))
-    around = correction.survey(torch.zeros(1, 1, 16), straight_pieces(0.0))
-    change = correction(torch.zeros(1, 1, 4, 2), torch.zeros(1, 1, 16), around, torch.zeros(1, 2)).points_m
+    change = offsets(correction, torch.zeros(1, 1, 4, 2), straight_pieces(0.0))
     torch.testing.assert_close(change, torch.zeros_like(change))
 
 
 def corrected(model: Model, batch_scene: object) -> Tensor:
     _, memory = seen_by(model, batch_of(batch_scene))  # type: ignore[arg-type]
     rows = len(memory.velocity_mps)
-    return model.decode(random_latents(rows, 2, 3, 3), memory).mean_m
+    return model.decode(random_latents(rows, 2, 3, 3), memory)[0]
 
 
 def test_it_turns_with_the_scene() -> None:
@@ -109,17 +123,14 @@ def test_a_map_without_lanes_is_no_trouble() -> None:
     model = tiny_model()
     correction = model.decoder.correction
     assert correction is not None
-    around = correction.survey(
-        torch.zeros(1, 1, 16),
-        MapPieces(
-            points_m=torch.zeros(1, 1, 6, 2),
-            is_lane=torch.zeros(1, 1, dtype=torch.bool),
-            is_edge=torch.zeros(1, 1, dtype=torch.bool),
-            reach=torch.zeros(1, 1),
-        ),
+    nothing = MapPolylines(
+        points_m=torch.zeros(1, 1, 6, 2),
+        is_lane=torch.zeros(1, 1, dtype=torch.bool),
+        is_edge=torch.zeros(1, 1, dtype=torch.bool),
+        reachability=torch.zeros(1, 1),
     )
-    change = correction(torch.randn(1, 2, 4, 2), torch.zeros(1, 2, 16), around, torch.tensor([[3.0, 0.0]]))
-    assert change.points_m.isfinite().all()
+    change = offsets(correction, torch.randn(1, 2, 4, 2), nothing, velocity_mps=3.0)
+    assert change.isfinite().all()
 
 
 def test_widths_that_no_head_divides_are_refused() -> None:

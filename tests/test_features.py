@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from scenes import bare_scene, small_map, small_scene
 from tiny_model import FEATURES, assert_same_example, assert_same_poses, crowd, moved, observed, sample_scenes
 from waycode import Scene, WaycodeError
-from waycode.features import Batch, FeatureConfig, FeatureError, collate, cut_map, extract
-from waycode.features.extract import cut_polylines, segments_near, to_own_frames
+from waycode.features import Batch, FeatureConfig, FeatureError, collate, extract, segment_map
+from waycode.features.extract import segments_near, split_polylines, to_own_frames
 from waycode.features.types import SegmentKind
 from waycode.scene import MapFeatures, Polylines, Signals, StopSigns, as_pairs
 from waycode.scene.frames import rotate
@@ -45,13 +45,13 @@ def with_map(scene: Scene, features: MapFeatures) -> Scene:
     ],
 )
 def test_cutting_one_polyline(line: list[list[float]], pieces: list[list[list[float]]]) -> None:
-    points, owner = cut_polylines(polylines(line), count=3, length_m=10.0)
+    points, owner = split_polylines(polylines(line), count=3, length_m=10.0)
     np.testing.assert_allclose(points, pieces, atol=1e-6)
     assert owner.tolist() == [0] * len(pieces)
 
 
 def test_cutting_several_polylines_never_bridges_the_gap_between_them() -> None:
-    points, owner = cut_polylines(
+    points, owner = split_polylines(
         polylines([[0, 0], [6, 0]], [[100, 0], [100, 15]], [[100, 15], [100, 16]]), count=2, length_m=10.0
     )
     assert owner.tolist() == [0, 1, 1, 2]
@@ -61,7 +61,7 @@ def test_cutting_several_polylines_never_bridges_the_gap_between_them() -> None:
 
 
 def test_cutting_an_empty_map() -> None:
-    points, owner = cut_polylines(Polylines.of([]), count=4, length_m=10.0)
+    points, owner = split_polylines(Polylines.of([]), count=4, length_m=10.0)
     assert points.shape == (0, 4, 2)
     assert owner.shape == (0,)
 
@@ -71,7 +71,7 @@ def test_cutting_an_empty_map() -> None:
 def test_pieces_cover_every_polyline_evenly(seed: int, count: int, length_m: float) -> None:
     random = np.random.default_rng(seed)
     lines = Polylines.of([random.uniform(-60, 60, (random.integers(2, 7), 2)) for _ in range(random.integers(1, 6))])
-    points, owner = cut_polylines(lines, count=count, length_m=length_m)
+    points, owner = split_polylines(lines, count=count, length_m=length_m)
     for index, line in enumerate(lines.as_list()):
         own, length = points[owner == index], arclengths(line)[-1]
         np.testing.assert_allclose(own[1:, 0], own[:-1, -1], atol=1e-4)  # each goes on where the last one ended
@@ -268,7 +268,7 @@ def test_pieces_without_extent_turn_with_the_scene(features: MapFeatures, headin
     for angle_rad in (0.0, 1.1, -2.5):
         turned = moved(scene, angle_rad=angle_rad, shift_m=(7.0, -3.0))
         centres = rotate(MIDDLE, angle_rad).astype(np.float32) + np.array([7, -3], np.float32)
-        segments, _ = segments_near(cut_map(turned.map, config=FEATURES), Signals(), 0, centres=centres)
+        segments, _ = segments_near(segment_map(turned.map, config=FEATURES), Signals(), 0, centres=centres)
         where = rotate(np.array([[3.0, 4.0]]), angle_rad)[0] + [7.0, -3.0]
         assert_same_poses(segments.pose[-1:], np.array([[*where, heading_rad + angle_rad]]))
         np.testing.assert_allclose(segments.points_m[-1], 0, atol=1e-5)
@@ -278,12 +278,12 @@ def test_pieces_without_extent_turn_with_the_scene(features: MapFeatures, headin
 def test_a_map_that_is_cut_once_serves_all_steps(scene: Scene) -> None:
     """Lights and agents change from step to step; the map that was cut beforehand is as good as one cut anew."""
     config = replace(FEATURES, max_distance_m=40.0)
-    cut = cut_map(scene.map, config=config)
+    cut = segment_map(scene.map, config=config)
     before = cut.segments.pose.copy()
     for step in range(0, scene.num_steps, max(1, scene.num_steps // 5)):
         later = replace(scene, current_step=step)
         for agents in (observed(later, 1), observed(later)[-2:]):
-            known = extract(later, agents, config=config, cut=cut)
+            known = extract(later, agents, config=config, segmented_map=cut)
             assert_same_example(known, extract(later, agents, config=config))
             assert np.array_equal(known.segments.signal, extract(later, agents, config=config).segments.signal)
     np.testing.assert_array_equal(cut.segments.pose, before)
@@ -292,9 +292,9 @@ def test_a_map_that_is_cut_once_serves_all_steps(scene: Scene) -> None:
 def test_a_map_without_directions_is_cut_once_too() -> None:
     """Its pieces look at the nearest agent, wherever that is."""
     scene = with_map(crowd(), MapFeatures(stop_signs=ONLY_SIGN))
-    cut = cut_map(scene.map, config=FEATURES)
+    cut = segment_map(scene.map, config=FEATURES)
     for agent in observed(scene, 3):
-        known = extract(scene, [agent], config=FEATURES, cut=cut).segments
+        known = extract(scene, [agent], config=FEATURES, segmented_map=cut).segments
         towards = scene.tracks.position_m[agent, scene.current_step] - ONLY_SIGN.position_m[0]
         assert known.pose[0, 2] == pytest.approx(np.arctan2(towards[1], towards[0]), abs=1e-5)
 
@@ -302,9 +302,9 @@ def test_a_map_without_directions_is_cut_once_too() -> None:
 @pytest.mark.parametrize("config", [FEATURES, replace(FEATURES, segment_length_m=9.0)])
 def test_another_map_than_that_of_the_scene(config: FeatureConfig) -> None:
     scene = small_scene()
-    cut = cut_map(scene.map if config != FEATURES else small_map(), config=config)
-    with pytest.raises(FeatureError, match="the map that was cut is not that of scene 'small', or the settings are"):
-        extract(scene, [0], config=FEATURES, cut=cut)
+    cut = segment_map(scene.map if config != FEATURES else small_map(), config=config)
+    with pytest.raises(FeatureError, match="the segmented map is not that of scene 'small', or was made with other"):
+        extract(scene, [0], config=FEATURES, segmented_map=cut)
 
 
 def test_no_map_and_no_history() -> None:
@@ -321,7 +321,7 @@ def test_collating_pads_with_masked_zeros() -> None:
     scenes = [bare_scene(), small_scene(), crowd()]
     examples = [extract(scene, observed(scene, 1 + index), config=FEATURES) for index, scene in enumerate(scenes)]
     batch = collate(examples)
-    assert batch.scene.num_scenes == 3
+    assert len(batch.scene.segment_mask) == 3
     assert batch.agents.mask.sum(dim=1).tolist() == [len(example.agents) for example in examples]
     for row, example in enumerate(examples):
         segments, tracks = len(example.segments.kind), len(example.track_kind)
@@ -332,7 +332,7 @@ def test_collating_pads_with_masked_zeros() -> None:
         np.testing.assert_array_equal(batch.scene.track_history[row, :tracks], example.history)
         assert not batch.scene.segment_points_m[row, segments:].any()
         assert not batch.scene.track_history[row, tracks:].any()
-        assert not batch.futures.valid[row, len(example.agents) :].any()
+        assert not batch.future_valid[row, len(example.agents) :].any()
 
 
 def test_collating_nothing() -> None:
@@ -344,6 +344,6 @@ def test_a_batch_moves_to_a_device() -> None:
     batch = collate([extract(small_scene(), [0], config=FEATURES)])
     there = batch.to(torch.device("meta"))
     assert isinstance(there, Batch)
-    assert {there.scene.segment_pose.device.type, there.agents.mask.device.type, there.futures.valid.device.type} == {
+    assert {there.scene.segment_pose.device.type, there.agents.mask.device.type, there.future_valid.device.type} == {
         "meta"
     }

@@ -9,26 +9,25 @@ from torch import Tensor
 
 from waycode.demo import bundled_dataset
 from waycode.features import Batch, collate, extract
-from waycode.model import Trajectories
 from waycode.model.bottleneck import prefix_probabilities
-from waycode.training.closed_loop import hide_history, others_futures
 from waycode.training.config import NestedDropout, NoiseConfig, TrainingConfig, tiny
 from waycode.training.data import modelled_agents
 from waycode.training.losses import (
     acceleration_error_mps2,
     average_displacement_m,
     beta_nll,
-    collision_penalty,
+    collision_penalty_m,
+    futures_of_others,
     next_sigma,
     path_deviation_m,
     weighted_mean,
 )
-from waycode.training.module import AutoencoderModule, learning_rate_share
+from waycode.training.module import AutoencoderModule, hide_history, learning_rate_share
 
 
-def trajectories(mean: list[list[float]], std: list[list[float]]) -> Trajectories:
+def trajectory(points: list[list[float]]) -> Tensor:
     """One agent, one candidate; points as [x, y]."""
-    return Trajectories(mean_m=torch.tensor(mean)[None, None], std_m=torch.tensor(std)[None, None])
+    return torch.tensor(points)[None, None]
 
 
 def batch_of_sample(agents_per_scene: int = 3, scenes: int = 2) -> Batch:
@@ -47,17 +46,15 @@ def batch_of_sample(agents_per_scene: int = 3, scenes: int = 2) -> Batch:
     ],
 )
 def test_beta_nll_by_hand(beta: float, expected: float) -> None:
-    decoded = trajectories([[1.0, 2.0]], [[2.0, 1.0]])
-    loss = beta_nll(decoded, torch.zeros(1, 1, 2), torch.ones(1, 1, dtype=torch.bool), beta=beta)
+    mean, std = trajectory([[1.0, 2.0]]), trajectory([[2.0, 1.0]])
+    loss = beta_nll(mean, std, torch.zeros(1, 1, 2), torch.ones(1, 1, dtype=torch.bool), beta=beta)
     assert loss.tolist() == [[pytest.approx(expected)]]
 
 
 def test_the_weight_of_the_likelihood_has_no_gradient() -> None:
     std = torch.tensor([[[[2.0, 3.0]]]], requires_grad=True)
     mean = torch.tensor([[[[1.0, -2.0]]]], requires_grad=True)
-    loss = beta_nll(
-        Trajectories(mean_m=mean, std_m=std), torch.zeros(1, 1, 2), torch.ones(1, 1, dtype=torch.bool), beta=0.5
-    )
+    loss = beta_nll(mean, std, torch.zeros(1, 1, 2), torch.ones(1, 1, dtype=torch.bool), beta=0.5)
     by_mean, by_std = torch.autograd.grad(loss.sum(), [mean, std])
     # v^0.5 held fixed: d/dmean = v^0.5 * error / v; d/dstd = v^0.5 * (1 / std - error^2 / std^3)
     assert by_mean.flatten().tolist() == pytest.approx([2 * 1 / 4, 3 * -2 / 9])
@@ -65,19 +62,19 @@ def test_the_weight_of_the_likelihood_has_no_gradient() -> None:
 
 
 def test_steps_that_were_not_observed_do_not_count() -> None:
-    decoded = trajectories([[3.0, 4.0], [100.0, 0.0], [0.0, 1.0]], [[1.0, 1.0]] * 3)
+    mean = trajectory([[3.0, 4.0], [100.0, 0.0], [0.0, 1.0]])
     valid = torch.tensor([[True, False, True]])
-    assert average_displacement_m(decoded, torch.zeros(1, 3, 2), valid).tolist() == [[pytest.approx(3.0)]]
+    assert average_displacement_m(mean, torch.zeros(1, 3, 2), valid).tolist() == [[pytest.approx(3.0)]]
     nothing = torch.zeros(1, 3, dtype=torch.bool)
-    assert average_displacement_m(decoded, torch.zeros(1, 3, 2), nothing).tolist() == [[0.0]]
-    assert beta_nll(decoded, torch.zeros(1, 3, 2), nothing, beta=0.5).tolist() == [[0.0]]
+    assert average_displacement_m(mean, torch.zeros(1, 3, 2), nothing).tolist() == [[0.0]]
+    assert beta_nll(mean, torch.ones_like(mean), torch.zeros(1, 3, 2), nothing, beta=0.5).tolist() == [[0.0]]
 
 
 def test_collisions_cost_the_depth_into_the_nearest_disc() -> None:
-    decoded = trajectories([[0.0, 0.0], [5.0, 0.0]], [[1.0, 1.0]] * 2)
+    mean = trajectory([[0.0, 0.0], [5.0, 0.0]])
     others = torch.tensor([[[[1.0, 0.0], [5.0, 1.5]], [[0.0, 0.5], [5.0, 0.0]]]])  # two others
     there = torch.tensor([[[True, True], [True, False]]])
-    penalty = collision_penalty(decoded, others, there, margin_m=torch.tensor([[2.0, 1.0]]))
+    penalty = collision_penalty_m(mean, others, there, margin_m=torch.tensor([[2.0, 1.0]]))
     # first step: depths 1 and 0.5; second: 0.5, and the other is not there
     assert penalty.tolist() == [[pytest.approx((1.0 + 0.5) / 2, abs=1e-5)]]
 
@@ -100,9 +97,8 @@ def test_adaptive_noise_follows_the_papers_formula_step_by_step() -> None:
 
 def test_noise_moves_by_the_rate_that_the_recipe_states() -> None:
     paper = NoiseConfig(gamma=0.9995, delta=0.01)
-    assert paper.rate_per_step == pytest.approx(5e-6)
     up = next_sigma(0.3, 0.0, target_ade_m=1.0, gamma=paper.gamma, delta=paper.delta)
-    assert up - 0.3 == pytest.approx(paper.rate_per_step)
+    assert up - 0.3 == pytest.approx(5e-6)
 
 
 @pytest.mark.parametrize(
@@ -172,7 +168,7 @@ def test_history_dropout_hides_as_often_as_asked(monkeypatch: pytest.MonkeyPatch
     module = AutoencoderModule(replace(tiny(), history_dropout=0.25))
     batch = batch_of_sample(agents_per_scene=4, scenes=4)
     for draw in range(200):
-        module._seen(batch, torch.Generator().manual_seed(draw))
+        module._with_hidden_history(batch, torch.Generator().manual_seed(draw))
     assert float(torch.cat(seen).float().mean()) == pytest.approx(0.25, abs=0.03)
 
 
@@ -181,7 +177,7 @@ def test_others_are_where_they_were_in_the_scene() -> None:
     scene = dataset[0]
     agents = modelled_agents(scene)[:3]
     batch = collate([extract(scene, agents, config=features)])
-    position, there, margin = others_futures(batch)
+    position, there, margin = futures_of_others(batch)
     assert not there[0, 0].any()  # nobody collides with itself
     now, tracks = scene.current_step, scene.tracks
     step = int(torch.nonzero(there[0, 1])[0])
@@ -197,12 +193,11 @@ def test_others_are_where_they_were_in_the_scene() -> None:
 
 def test_recorded_trajectories_collide_with_nobody() -> None:
     batch = batch_of_sample(agents_per_scene=8, scenes=4)
-    future = batch.futures.position_m[batch.agents.mask]
-    truth = Trajectories(mean_m=future[:, None], std_m=torch.ones_like(future)[:, None])
-    others, there, margin = others_futures(batch)
-    there = there & batch.futures.valid[batch.agents.mask][:, None]
+    future = batch.future_m[batch.agents.mask]
+    others, there, margin = futures_of_others(batch)
+    there = there & batch.future_valid[batch.agents.mask][:, None]
     assert there.any()
-    assert float(collision_penalty(truth, others, there, margin_m=margin).max()) == 0.0
+    assert float(collision_penalty_m(future[:, None], others, there, margin_m=margin).max()) == 0.0
 
 
 @pytest.mark.parametrize(
@@ -229,20 +224,19 @@ def straight(speed_mps: float, *, offset_m: float = 0.0) -> Tensor:
     return torch.stack([x, torch.full_like(x, offset_m)], dim=-1)
 
 
-def decoded_as(*paths: Tensor) -> Trajectories:
-    mean = torch.stack(paths)[None]
-    return Trajectories(mean_m=mean, std_m=torch.ones_like(mean))
+def candidates(*paths: Tensor) -> Tensor:
+    return torch.stack(paths)[None]
 
 
 def test_late_on_the_path_is_no_deviation_but_beside_it_is() -> None:
     future, valid = straight(10.0)[None], torch.ones(1, 80, dtype=torch.bool)
-    beside = path_deviation_m(decoded_as(straight(6.0), straight(10.0, offset_m=1.5)), future, valid)
+    beside = path_deviation_m(candidates(straight(6.0), straight(10.0, offset_m=1.5)), future, valid)
     torch.testing.assert_close(beside, torch.tensor([[0.0, 1.5]]), atol=1e-4, rtol=0)
 
 
 def test_beyond_the_end_of_the_path_nothing_is_known() -> None:
     future, valid = straight(5.0)[None], torch.ones(1, 80, dtype=torch.bool)
-    beside = path_deviation_m(decoded_as(straight(10.0, offset_m=1.0)), future, valid)
+    beside = path_deviation_m(candidates(straight(10.0, offset_m=1.0)), future, valid)
     # The recorded path ends at 40 m; of the points at 4, 8, ..., 80 m, ten pass it.
     assert float(beside) == pytest.approx(10 / 20, abs=1e-4)
 
@@ -251,9 +245,8 @@ def test_beyond_the_end_of_the_path_nothing_is_known() -> None:
 def test_without_a_path_there_is_no_deviation(case: str) -> None:
     future = straight(0.0 if case == "standing" else 10.0)[None]
     valid = torch.full((1, 80), case == "standing")
-    decoded = decoded_as(straight(8.0, offset_m=2.0))
-    mean = decoded.mean_m.clone().requires_grad_()
-    deviation = path_deviation_m(Trajectories(mean_m=mean, std_m=decoded.std_m), future, valid)
+    mean = candidates(straight(8.0, offset_m=2.0)).requires_grad_()
+    deviation = path_deviation_m(mean, future, valid)
     assert float(deviation.detach()) == 0
     assert torch.autograd.grad(deviation.sum(), mean)[0].isfinite().all()
 
@@ -262,7 +255,7 @@ def test_acceleration_error_by_hand() -> None:
     time_s = torch.arange(1, 81) * 0.1
     braking = torch.stack([10 * time_s - time_s**2, torch.zeros(80)], dim=-1)  # 2 m/s2 backwards
     valid = torch.ones(1, 80, dtype=torch.bool)
-    error = acceleration_error_mps2(decoded_as(braking, straight(3.0)), straight(10.0)[None], valid, dt_s=0.1)
+    error = acceleration_error_mps2(candidates(braking, straight(3.0)), straight(10.0)[None], valid, dt_s=0.1)
     torch.testing.assert_close(error, torch.tensor([[2.0, 0.0]]), atol=2e-3, rtol=0)
-    none = acceleration_error_mps2(decoded_as(braking), straight(10.0)[None], ~valid, dt_s=0.1)
+    none = acceleration_error_mps2(candidates(braking), straight(10.0)[None], ~valid, dt_s=0.1)
     assert float(none) == 0

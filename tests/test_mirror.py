@@ -8,8 +8,7 @@ import pytest
 from scenes import bare_scene, small_scene
 from tiny_model import FEATURES, assert_same_example, crowd, in_a_mirror, observed, sample_scenes
 from waycode import Scene
-from waycode.features import extract
-from waycode.features.mirror import mirror
+from waycode.features import extract, mirror
 from waycode.scene import MapFeatures, Signals, StopSigns
 
 SCENES = [*sample_scenes(), crowd(), small_scene(), bare_scene()]

@@ -12,8 +12,7 @@ from torch import Tensor
 from tiny_model import sample_scenes
 from waycode import Planner, Scene
 from waycode.features import FeatureError
-from waycode.model import Trajectories
-from waycode.model.search_adapter import PrefixDecoder
+from waycode.model import MeanAndStd, PrefixDecoder
 from waycode.objectives import BaseObjective, Candidates, GoalPoint, LaneChange, Reconstruction, TerminalVariance
 from waycode.planner import Plan, PlannerError, PlanStatus, View
 from waycode.planner.refining import Refinement, refine_latents
@@ -55,7 +54,7 @@ def test_a_plan_is_the_codes_trajectory_in_the_world_frame(view: View, planner: 
         latents = torch.from_numpy(plan.latents).float()[None, None]
         decoded = planner.model.decode(latents, view.memory)
     tracks, now = scene.tracks, scene.current_step
-    turned = rotate(decoded.mean_m[0, 0].double().numpy(), float(tracks.heading_rad[view.agent, now]))
+    turned = rotate(decoded[0][0, 0].double().numpy(), float(tracks.heading_rad[view.agent, now]))
     world = turned + tracks.position_m[view.agent, now].astype(np.float64) + np.array(scene.origin_m)
     np.testing.assert_allclose(np.stack([plan.x_m, plan.y_m], axis=-1), world, atol=1e-4)
     np.testing.assert_allclose(plan.position_in(scene), world - np.array(scene.origin_m), atol=1e-4)
@@ -85,8 +84,8 @@ def test_heading_and_speed_are_those_of_the_steps(view: View, scene: Scene) -> N
     )
 
 
-def mean_error_m(decoded: Trajectories, *, future_m: Tensor) -> Tensor:
-    return (decoded.mean_m - future_m).norm(dim=-1).mean(dim=-1)
+def mean_error_m(decoded: MeanAndStd, *, future_m: Tensor) -> Tensor:
+    return (decoded[0] - future_m).norm(dim=-1).mean(dim=-1)
 
 
 def test_the_code_is_the_one_that_a_search_in_the_agents_frame_finds(planner: Planner) -> None:

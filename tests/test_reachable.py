@@ -6,15 +6,14 @@ import pytest
 from test_guidance_selection import APPROACH, EXIT, STRAIGHT, TURN, crossing
 from test_manoeuvre import lanes_of
 from tiny_model import FEATURES, sample_scenes
-from waycode.features import collate, extract
-from waycode.features.extract import cut_map
+from waycode.features import collate, extract, segment_map
 from waycode.features.reachable import BY_CHANGING, FOLLOWS, NOT_AT_ALL, reachable
 from waycode.scene import Lanes, MapFeatures, as_pairs
 
 
 def reach(lanes: Lanes, *pose: float) -> dict[int, float]:
     """How each lane can be reached from x, y, heading; all pieces of a lane alike."""
-    cut = cut_map(MapFeatures(lanes=lanes), config=FEATURES)
+    cut = segment_map(MapFeatures(lanes=lanes), config=FEATURES)
     (row,) = reachable(lanes, cut.segments.placed_m, cut.lane, poses=np.array([pose], np.float64))
     found: dict[int, set[float]] = {}
     for lane, value in zip(cut.lane.tolist(), row.tolist(), strict=True):
@@ -58,9 +57,9 @@ def test_padding_keeps_agents_and_segments_apart() -> None:
         for scene, extra in zip(scenes, ([], [int(scenes[1].tracks.to_predict[1])]), strict=True)
     ]
     batch = collate(examples)
-    assert batch.agents.reach.shape == (2, 2, batch.scene.segment_mask.shape[1])
+    assert batch.agents.reachability.shape == (2, 2, batch.scene.segment_mask.shape[1])
     for row, example in enumerate(examples):
-        agents, segments = example.reach.shape
-        assert example.reach.max() == FOLLOWS  # an ego is on a lane
-        np.testing.assert_array_equal(batch.agents.reach[row, :agents, :segments], example.reach)
-        assert batch.agents.reach[row, agents:].sum() == batch.agents.reach[row, :, segments:].sum() == 0
+        agents, segments = example.reachability.shape
+        assert example.reachability.max() == FOLLOWS  # an ego is on a lane
+        np.testing.assert_array_equal(batch.agents.reachability[row, :agents, :segments], example.reachability)
+        assert batch.agents.reachability[row, agents:].sum() == batch.agents.reachability[row, :, segments:].sum() == 0

@@ -4,14 +4,14 @@ import pytest
 import torch
 from torch import Tensor
 
-from waycode.model.scene_encoder import MapPieces
+from waycode.model.scene_encoder import MapPolylines
 from waycode.training.realism import (
     EDGE_MARGIN_M,
     LANE_HALF_WIDTH_M,
-    LATERAL_MPS2,
-    LONGITUDINAL_MPS2,
+    LIMIT_LATERAL_MPS2,
+    LIMIT_LONGITUDINAL_MPS2,
     Cars,
-    beyond_limits_mps2,
+    excess_acceleration_mps2,
     into_edge_m,
     off_lane_m,
     random_codes,
@@ -27,14 +27,14 @@ def straight(y_m: float, *, first_m: float = -20.0, last_m: float = 100.0) -> Te
     return torch.stack([torch.linspace(first_m, last_m, 60), torch.full((60,), y_m)], dim=-1)
 
 
-def road(*, last_m: float = 100.0) -> MapPieces:
+def road(*, last_m: float = 100.0) -> MapPolylines:
     """Two lanes, 3.5 m apart, that lead on; one the other way on their left, that does not; an edge on the right."""
     pieces = [straight(y, last_m=last_m) for y in (0.0, 3.5, 7.0, -1.75)]
-    return MapPieces(
+    return MapPolylines(
         points_m=torch.stack(pieces)[None],
         is_lane=torch.tensor([[True, True, True, False]]),
         is_edge=torch.tensor([[False, False, False, True]]),
-        reach=torch.tensor([[1.0, 0.5, 0.0, 0.0]]),
+        reachability=torch.tensor([[1.0, 0.5, 0.0, 0.0]]),
     )
 
 
@@ -63,8 +63,11 @@ def test_past_the_end_of_the_map_nothing_is_known() -> None:
 
 def test_no_lane_at_all_is_no_fault() -> None:
     pieces = road()
-    nowhere = MapPieces(
-        points_m=pieces.points_m, is_lane=pieces.is_lane & False, is_edge=pieces.is_edge & False, reach=pieces.reach
+    nowhere = MapPolylines(
+        points_m=pieces.points_m,
+        is_lane=pieces.is_lane & False,
+        is_edge=pieces.is_edge & False,
+        reachability=pieces.reachability,
     )
     assert off_lane_m(way(10.0, 7.0), nowhere).max() == 0
     assert into_edge_m(way(10.0, -1.75), nowhere, CAR).max() == 0
@@ -83,23 +86,25 @@ def test_a_body_that_stands_across_reaches_farther() -> None:
     assert depth == pytest.approx(0.9 + EDGE_MARGIN_M - (1.75 - 0.5 - 1.35 * 0.53), abs=0.1)
 
 
-@pytest.mark.parametrize("braking", [1.0, LONGITUDINAL_MPS2 - 0.1, LONGITUDINAL_MPS2 + 2.0])
+@pytest.mark.parametrize("braking", [1.0, LIMIT_LONGITUDINAL_MPS2 - 0.1, LIMIT_LONGITUDINAL_MPS2 + 2.0])
 def test_braking_beyond_the_limit(braking: float) -> None:
     moving_s = TIME_S.clamp(max=10.0 / braking)
     x = 10 * moving_s - braking * moving_s**2 / 2
-    beyond = beyond_limits_mps2(torch.stack([x, torch.zeros(STEPS)], dim=-1)[None, None], dt_s=DT_S)
+    beyond = excess_acceleration_mps2(torch.stack([x, torch.zeros(STEPS)], dim=-1)[None, None], dt_s=DT_S)
     first = beyond[0, 0, 1:5]
-    torch.testing.assert_close(first, torch.full_like(first, max(0.0, braking - LONGITUDINAL_MPS2)), atol=2e-2, rtol=0)
+    torch.testing.assert_close(
+        first, torch.full_like(first, max(0.0, braking - LIMIT_LONGITUDINAL_MPS2)), atol=2e-2, rtol=0
+    )
 
 
 @pytest.mark.parametrize(
-    ("speed", "radius", "expected"), [(10.0, 30.0, 0.0), (10.0, 20.0, 5 - LATERAL_MPS2), (3.0, 3.0, 3 - 0.22 * 9)]
+    ("speed", "radius", "expected"), [(10.0, 30.0, 0.0), (10.0, 20.0, 5 - LIMIT_LATERAL_MPS2), (3.0, 3.0, 3 - 0.22 * 9)]
 )
 def test_turning_beyond_the_limit(speed: float, radius: float, expected: float) -> None:
     """v^2 / r sideways; slow cars are bound by how far their wheels turn."""
     angle = speed * TIME_S / radius
     circle = radius * torch.stack([angle.sin(), 1 - angle.cos()], dim=-1)[None, None]
-    beyond = beyond_limits_mps2(circle, dt_s=DT_S)[0, 0]
+    beyond = excess_acceleration_mps2(circle, dt_s=DT_S)[0, 0]
     torch.testing.assert_close(beyond, torch.full_like(beyond, expected), atol=3e-2, rtol=0)
 
 

@@ -10,8 +10,7 @@ from torch import Tensor
 
 from table_decoder import SEEDS
 from tiny_model import batch_of, crowd, random_latents, seen_by, tiny_model
-from waycode.model import Trajectories
-from waycode.model.search_adapter import PrefixDecoder
+from waycode.model import MeanAndStd, PrefixDecoder
 from waycode.search import RefineResult, beam_search, refine
 from waycode.search.refine import _cost_and_gradient
 
@@ -198,8 +197,8 @@ def refined_by_the_model(*, steps: int, causal: bool = True, width: int = 2) -> 
         _, memory = seen_by(model, batch_of(crowd()))
     goal, decode = torch.tensor([6.0, 2.0]), PrefixDecoder(model, memory)
 
-    def cost(decoded: Trajectories) -> Tensor:
-        return (decoded.mean_m[:, :, -1] - goal).norm(dim=-1)
+    def cost(decoded: MeanAndStd) -> Tensor:
+        return (decoded[0][:, :, -1] - goal).norm(dim=-1)
 
     codebook = model.codebook(2)
     found = beam_search(decode, cost, codebook=codebook, num_rows=3, depth=3, beam_width=width)
@@ -225,7 +224,7 @@ def test_refinement_leaves_the_model_alone() -> None:
         _, memory = seen_by(model, batch_of(crowd()))
     refine(
         PrefixDecoder(model, memory).decode,
-        lambda decoded: decoded.std_m[:, :, -1].norm(dim=-1).flatten(),
+        lambda decoded: decoded[1][:, :, -1].norm(dim=-1).flatten(),
         random_latents(3, 2, 3),
         steps=2,
     )
@@ -235,5 +234,5 @@ def test_refinement_leaves_the_model_alone() -> None:
 def test_codes_that_do_not_fit_the_rows() -> None:
     model = tiny_model()
     _, memory = seen_by(model, batch_of(crowd()))
-    with pytest.raises(ValueError, match="got 4 codes, expected as many for each of the 3 rows"):
+    with pytest.raises(ValueError, match="got 4 codes, expected a multiple of the 3 rows"):
         PrefixDecoder(model, memory).decode(random_latents(4, 2, 3))

@@ -12,8 +12,9 @@ from safetensors.torch import load_file, save_file
 
 from tiny_model import batch_of, crowd, reconstruct, tiny_config, tiny_model
 from waycode import WaycodeError
-from waycode.model import Bottleneck, saved
-from waycode.model.saved import ModelError, bundled_models, config_from_dict, load_model, read_config, save_model
+from waycode.model import Bottleneck, ModelConfig, saved
+from waycode.model.config import config_from_json
+from waycode.model.saved import ModelError, bundled_models, load_model, read_config, save_model
 
 SIGMA_MAX_M = {1: 4.5, 2: 3.25, 3: 2.0}
 
@@ -158,11 +159,23 @@ CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
     ("unknown feature", lambda model: model["features"].update(wings=2), "missing [], unknown ['wings']"),
     ("missing field", lambda model: model.pop("causal"), "missing ['causal'], unknown []"),
     ("missing features", lambda model: model.pop("features"), "missing ['features'], unknown []"),
-    ("text for a number", lambda model: model.update(width="96"), "width = '96', expected <class 'int'>"),
-    ("a fraction", lambda model: model.update(width=96.5), "width = 96.5, expected <class 'int'>"),
-    ("no neighbours", lambda model: model.update(neighbours="all"), "neighbours = 'all', expected int | None"),
-    ("features of another kind", lambda model: model.update(features=3), "features = 3, expected"),
-    ("unknown bottleneck", lambda model: model.update(bottleneck="neck"), "'neck' is not a valid Bottleneck"),
+    ("text for a number", lambda model: model.update(width="96"), "width is '96', expected a whole number"),
+    ("a fraction", lambda model: model.update(width=96.5), "width is 96.5, expected a whole number"),
+    (
+        "no neighbours",
+        lambda model: model.update(neighbours="all"),
+        "neighbours is 'all', expected a whole number or none",
+    ),
+    (
+        "features of another kind",
+        lambda model: model.update(features=3),
+        "features is 3, expected the fields of",
+    ),
+    (
+        "unknown bottleneck",
+        lambda model: model.update(bottleneck="neck"),
+        "bottleneck is 'neck', expected one of noise, fsq",
+    ),
     ("no heads", lambda model: model.update(heads=0), "heads is 0, expected at least 1"),
     ("odd width", lambda model: model.update(heads=5), "width is 16, expected a multiple of heads (5)"),
     ("no time", lambda model: model["features"].update(dt_s=0), "expected a segment length, a time step"),
@@ -177,22 +190,33 @@ def test_a_config_that_does_not_fit(folder: Path, change: Callable[[Any], Any], 
 
 def test_a_config_without_a_model(folder: Path) -> None:
     change_json(folder / "config.json", lambda content: content.pop("model"))
-    assert "the model's config has None for ModelConfig" in refusal(folder)
+    assert "the config is None, expected the fields of a ModelConfig" in refusal(folder)
 
 
 def test_a_config_reads_as_it_was_written(folder: Path) -> None:
     assert read_config(folder / "config.json") == tiny_config()
     content = json.loads((folder / "config.json").read_text())["model"]
     content["features"]["max_distance_m"] = 150  # a whole number is a number
-    assert config_from_dict(content).features.max_distance_m == 150
+    assert config_from_json(ModelConfig, content).features.max_distance_m == 150
 
 
 def test_a_name_that_nobody_knows(tmp_path: Path) -> None:
     available = ", ".join(bundled_models()) or "none"
     for name in ("no-such-model", tmp_path, tmp_path / "nothing"):
-        with pytest.raises(ModelError, match="neither a model's folder nor a bundled model") as caught:
+        with pytest.raises(
+            ModelError, match="neither a model's folder nor a run's folder nor a bundled model"
+        ) as caught:
             load_model(name)
         assert str(caught.value).endswith(f"(available: {available})")
+
+
+def test_all_forms_of_a_model(folder: Path) -> None:
+    """A run's folder holds its model in `model/`; the bundled models have names."""
+    (folder.parent / "training.json").write_text("{}")
+    for name_or_folder in (folder, str(folder), folder.parent):
+        loaded = load_model(name_or_folder)
+        assert loaded.sigma_max_m == SIGMA_MAX_M
+        assert loaded.card == "# A model of straße\n"
 
 
 def test_a_folder_that_cannot_be_made(tmp_path: Path) -> None:

@@ -23,9 +23,15 @@ from tiny_model import (
     without_map,
 )
 from waycode import Scene
-from waycode.features import collate, extract
+from waycode.features import Batch, collate, extract
 from waycode.model.layers import Attention
-from waycode.model.scene_encoder import LOOK_AHEAD_S, _SceneLayer, nearest_neighbours, nearest_tokens, place
+from waycode.model.scene_encoder import (
+    LOOK_AHEAD_S,
+    _SceneLayer,
+    nearest_neighbours,
+    nearest_tokens,
+    relative_pose_features,
+)
 from waycode.scene import MapFeatures, Signals, StopSigns
 
 
@@ -137,7 +143,7 @@ def test_an_agent_always_sees_itself(count: int) -> None:
 def test_places_by_hand() -> None:
     own = torch.tensor([[10.0, 20.0, torch.pi / 2]])
     pose = torch.tensor([[[10.0, 50.0, torch.pi / 2], [-20.0, 20.0, 0.0], [10.0, 20.0, torch.pi / 2]]])
-    seen = place(pose, own, torch.tensor([[False, False, True]]), torch.tensor([[0.5, 0.0, 0.0]]))
+    seen = relative_pose_features(pose, own, torch.tensor([[False, False, True]]), torch.tensor([[0.5, 0.0, 0.0]]))
     far = torch.tensor(31.0).log().item()
     # ahead, left, cos, sin, distance, itself, reach
     expected = [[1, 0, 1, 0, far, 0, 0.5], [0, 1, 0, -1, far, 0, 0], [0, 0, 1, 0, 0, 1, 0]]
@@ -181,10 +187,10 @@ def test_padding_changes_nothing(neighbours: int | None) -> None:
 
 def test_several_agents_at_once_are_as_one_by_one() -> None:
     model, batch = tiny_model(), batch_of(crowd(), sample_scenes()[3], agents=4)
-    together = model.see(batch.scene, batch.agents)
+    together = model.scene_encoder(batch.scene, batch.agents)
     for row in range(len(together.tokens)):
         single = one_row(batch, row)
-        alone = model.see(single.scene, single.agents)
+        alone = model.scene_encoder(single.scene, single.agents)
         torch.testing.assert_close(alone.velocity_mps[0], together.velocity_mps[row])
         assert alone.mask[0].sum() == together.mask[row].sum()
         torch.testing.assert_close(alone.tokens[0], together.tokens[row], atol=1e-4, rtol=1e-4)
@@ -194,9 +200,11 @@ def test_agents_permute() -> None:
     model, batch = tiny_model(), batch_of(crowd(), agents=4)
     order = torch.tensor([2, 0, 3, 1])
     _, before = reconstruct(model, batch)
-    futures = replace(batch.futures, position_m=batch.futures.position_m[:, order], valid=batch.futures.valid[:, order])
-    agents = replace(batch.agents, track=batch.agents.track[:, order], reach=batch.agents.reach[:, order])
-    permuted = replace(batch, agents=agents, futures=futures)
+    reachability = batch.agents.reachability[:, order]
+    agents = replace(batch.agents, track=batch.agents.track[:, order], reachability=reachability)
+    permuted = Batch(
+        scene=batch.scene, agents=agents, future_m=batch.future_m[:, order], future_valid=batch.future_valid[:, order]
+    )
     torch.testing.assert_close(reconstruct(model, permuted)[1], before[order], atol=1e-4, rtol=1e-4)
 
 
@@ -212,7 +220,7 @@ def test_the_order_of_the_scene_does_not_matter() -> None:
         "segment_mask",
     )
     scene = replace(batch.scene, **{name: getattr(batch.scene, name)[:, order] for name in names})
-    agents = replace(batch.agents, reach=batch.agents.reach[:, :, order])
+    agents = replace(batch.agents, reachability=batch.agents.reachability[:, :, order])
     _, before = reconstruct(model, batch)
     after = reconstruct(model, replace(batch, scene=scene, agents=agents))[1]
     torch.testing.assert_close(after, before, atol=1e-3, rtol=1e-3)
@@ -220,15 +228,15 @@ def test_the_order_of_the_scene_does_not_matter() -> None:
 
 def test_every_feature_is_seen() -> None:
     model, batch = tiny_model(), batch_of(crowd(), agents=2)
-    before = model.see(batch.scene, batch.agents).tokens
+    before = model.scene_encoder(batch.scene, batch.agents).tokens
     for name in ("segment_points_m", "segment_speed_limit", "segment_pose", "track_history", "track_size_m"):
         changed = replace(batch.scene, **{name: getattr(batch.scene, name) * 1.1})
-        assert (model.see(changed, batch.agents).tokens - before).abs().max() > 1e-4, name
-    elsewhere = replace(batch.agents, reach=1 - batch.agents.reach)
-    assert (model.see(batch.scene, elsewhere).tokens - before).abs().max() > 1e-4
+        assert (model.scene_encoder(changed, batch.agents).tokens - before).abs().max() > 1e-4, name
+    elsewhere = replace(batch.agents, reachability=1 - batch.agents.reachability)
+    assert (model.scene_encoder(batch.scene, elsewhere).tokens - before).abs().max() > 1e-4
     for name in ("segment_kind", "segment_signal", "track_kind"):
         changed = replace(batch.scene, **{name: (getattr(batch.scene, name) + 1) % 4})
-        assert (model.see(changed, batch.agents).tokens - before).abs().max() > 1e-4, name
+        assert (model.scene_encoder(changed, batch.agents).tokens - before).abs().max() > 1e-4, name
 
 
 @pytest.mark.parametrize("neighbours", [6, None])
@@ -249,7 +257,7 @@ def test_gradients_are_finite_where_little_or_nothing_is_there(scene: Scene, nei
 def test_what_is_masked_has_no_gradient() -> None:
     model, batch = tiny_model(), batch_of(small_scene(), crowd())
     points = batch.scene.segment_points_m.clone().requires_grad_()
-    scene = model.see(replace(batch.scene, segment_points_m=points), batch.agents)
+    scene = model.scene_encoder(replace(batch.scene, segment_points_m=points), batch.agents)
     (gradient,) = torch.autograd.grad((scene.tokens * scene.mask[..., None]).square().sum(), points)
     assert gradient[batch.scene.segment_mask].any()
     assert not gradient[~batch.scene.segment_mask].any()

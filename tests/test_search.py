@@ -9,8 +9,7 @@ from hypothesis import strategies as st
 
 from table_decoder import CODEBOOK, DEPTH, SEEDS, Table, search
 from tiny_model import batch_of, crowd, random_latents, seen_by, tiny_model
-from waycode.model import Trajectories
-from waycode.model.search_adapter import PrefixDecoder
+from waycode.model import MeanAndStd, PrefixDecoder
 from waycode.search import Codebook, beam_search, exhaustive_search
 
 
@@ -149,7 +148,7 @@ def test_found_trajectories_are_those_of_the_found_codes(beam_width: int, num_le
     codebook, target = model.codebook(num_levels), random_latents(3, 1, 20, 2) * 20
     found = beam_search(
         PrefixDecoder(model, memory),
-        lambda decoded: (decoded.mean_m - target).norm(dim=-1).mean(dim=-1),
+        lambda decoded: (decoded[0] - target).norm(dim=-1).mean(dim=-1),
         codebook=codebook,
         num_rows=3,
         depth=3,
@@ -157,9 +156,9 @@ def test_found_trajectories_are_those_of_the_found_codes(beam_width: int, num_le
     )
     again = model.decode(codebook.codes(found.ids), memory)
     rows = torch.arange(3)[:, None]
-    torch.testing.assert_close(found.decoded.mean_m[rows, found.chosen], again.mean_m, atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(found.decoded.std_m[rows, found.chosen], again.std_m, atol=1e-4, rtol=1e-5)
-    costs = (again.mean_m - target).norm(dim=-1).mean(dim=-1)
+    torch.testing.assert_close(found.decoded[0][rows, found.chosen], again[0], atol=1e-4, rtol=1e-5)
+    torch.testing.assert_close(found.decoded[1][rows, found.chosen], again[1], atol=1e-4, rtol=1e-5)
+    costs = (again[0] - target).norm(dim=-1).mean(dim=-1)
     torch.testing.assert_close(found.costs[..., 0], costs, atol=1e-4, rtol=1e-5)
     assert (found.costs.diff(dim=1) >= 0).all()
 
@@ -171,10 +170,10 @@ def test_a_wide_beam_with_the_real_decoder_finds_the_best_of_all_codes(causal: b
     _, memory = seen_by(model, batch_of(crowd()))
     codebook, goal = model.codebook(2), torch.tensor([8.0, 2.0])
     every = codebook.codes(torch.tensor(list(product(range(4), repeat=2)))).expand(3, -1, -1, -1)
-    best = (model.decode(every, memory).mean_m[:, :, -1] - goal).norm(dim=-1).amin(dim=1)
+    best = (model.decode(every, memory)[0][:, :, -1] - goal).norm(dim=-1).amin(dim=1)
 
-    def cost(decoded: Trajectories) -> torch.Tensor:
-        return (decoded.mean_m[:, :, -1] - goal).norm(dim=-1)
+    def cost(decoded: MeanAndStd) -> torch.Tensor:
+        return (decoded[0][:, :, -1] - goal).norm(dim=-1)
 
     decode = PrefixDecoder(model, memory)
     found = beam_search(decode, cost, codebook=codebook, num_rows=3, depth=2, beam_width=4)
@@ -189,10 +188,10 @@ def test_a_search_makes_no_gradients_and_leaves_tensors_that_can_have_some() -> 
     _, memory = seen_by(model, batch_of(crowd()))
     decode = PrefixDecoder(model, memory)
     found = beam_search(
-        decode, lambda decoded: decoded.std_m.mean(dim=(2, 3)), codebook=model.codebook(2), num_rows=3, depth=2
+        decode, lambda decoded: decoded[1].mean(dim=(2, 3)), codebook=model.codebook(2), num_rows=3, depth=2
     )
-    assert not found.decoded.mean_m.requires_grad
-    assert not found.decoded.mean_m.is_inference()
+    assert not found.decoded[0].requires_grad
+    assert not found.decoded[0].is_inference()
 
 
 def test_a_search_deeper_than_the_model() -> None:
@@ -201,7 +200,7 @@ def test_a_search_deeper_than_the_model() -> None:
     with pytest.raises(ValueError, match="prefixes of 3 tokens, expected 1 to 2"):
         beam_search(
             PrefixDecoder(model, memory),
-            lambda decoded: decoded.std_m.mean(dim=(2, 3)),
+            lambda decoded: decoded[1].mean(dim=(2, 3)),
             codebook=model.codebook(2),
             num_rows=3,
             depth=3,

@@ -15,18 +15,14 @@ from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
 from waycode.demo import bundled_dataset
 from waycode.features import collate
 from waycode.model import Model
-from waycode.model.saved import load_model, save_model
+from waycode.model.saved import ModelError, load_model, save_model
 from waycode.scene import Scene
+from waycode.training.callbacks import RunStopped, StepReport, ValidationReport, append_row, keep_rows
 from waycode.training.card import BOUND_LICENCE, FREE_LICENCE, is_free, table_of
-from waycode.training.config import RECIPES, TrainingConfig, paper, tiny
+from waycode.training.config import RECIPES, TrainingConfig, TrainingError, config_changes, override, paper, tiny
 from waycode.training.data import Examples, SceneData, index_agents
-from waycode.training.errors import RunStopped, TrainingError
-from waycode.training.folders import open_model
-from waycode.training.journal import StepReport, append_row, keep_rows
 from waycode.training.module import AutoencoderModule
-from waycode.training.overrides import differences, override
 from waycode.training.run import Hooks, last_step, train
-from waycode.training.validation import ValidationReport
 
 NUM_SCENES = 6
 Run = Callable[..., Path]
@@ -50,7 +46,7 @@ def run(sample: Path) -> Run:
     """Trains on the sample and judges by it."""
 
     def run_it(config: TrainingConfig, out: Path, *, workers: int = 0, **options: Any) -> Path:
-        return train(config, data=sample, validation=sample, out=out, judge=judge, workers=workers, **options)
+        return train(config, data=sample, validation=sample, out=out, validate=judge, workers=workers, **options)
 
     return run_it
 
@@ -112,16 +108,16 @@ def test_settings_change_nested_fields() -> None:
 @pytest.mark.parametrize(
     ("setting", "sentence"),
     [
-        ("width=3", "there is no setting 'width'; available: model, noise, nested_dropout"),
+        ("width=3", "there is no setting 'width' in the recipe; available: model, noise, nested_dropout"),
         ("model.widht=3", "there is no setting 'widht' in model; available: features, width"),
         ("model.width=wide", "model.width is 'wide', expected a whole number"),
         ("model.width=1.5", "expected a whole number"),
-        ("model.neighbours=few", "expected a whole number, or none"),
+        ("model.neighbours=few", "expected a whole number or none"),
         ("mirror=yes", "mirror is 'yes', expected true or false"),
         ("beta=nan", "expected a finite number"),
         ("nested_dropout=some", "expected one of sampled, expected, off"),
-        ("model=big", "model is a group of settings, expected one of model.features, model.width"),
-        ("steps.more=3", "steps has no fields"),
+        ("model=big", "there is no setting 'model' in the recipe"),
+        ("steps.more=3", "there is no group of settings 'steps'; available: model, noise"),
         ("steps", "has no '='"),
         ("model.width=33", "width is 33, expected a multiple of heads"),
         ("steps=0", "expected at least 1"),
@@ -137,7 +133,7 @@ def test_wrong_settings_are_explained(setting: str, sentence: str) -> None:
 
 def test_differences_are_named() -> None:
     before, after = {"a": 1, "b": {"c": 2, "d": 3}}, {"a": 1, "b": {"c": 5, "d": 3}}
-    assert differences(before, after) == ["b.c is 2, asked for 5"]
+    assert config_changes(before, after) == ["b.c is 2, asked for 5"]
 
 
 def test_waiting_for_data_is_measured(sample: Path) -> None:
@@ -160,7 +156,7 @@ def test_scenes_that_do_not_fit_are_refused_before_anything_is_written(
 ) -> None:
     write_dataset(tmp_path / "odd", [[scene]], make=make_shard, source="made-up", settings={})
     with pytest.raises(TrainingError, match=sentence):
-        train(short(2), data=tmp_path / "odd", validation=sample, out=tmp_path / "run", judge=judge, workers=0)
+        train(short(2), data=tmp_path / "odd", validation=sample, out=tmp_path / "run", validate=judge, workers=0)
     assert not (tmp_path / "run").exists()
 
 
@@ -222,7 +218,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path, capfd: pytest.CaptureFixture[s
         "model.safetensors", "config.json", "thresholds.json", "MODEL_CARD.md"
     }  # fmt: skip
     assert load_model(folder).sigma_max_m == {1: 4.0, 2: 3.0}
-    state = open_model(tmp_path / "run").model.state_dict()
+    state = load_model(tmp_path / "run").model.state_dict()
     kept = weights_of(tmp_path / "run")
     assert all(torch.equal(value, kept[f"model.{name}"]) for name, value in state.items())
     card = (folder / "MODEL_CARD.md").read_text()
@@ -278,7 +274,7 @@ def test_checkpoints_are_never_unpickled(tmp_path: Path, run: Run) -> None:
 def test_training_begins_with_the_weights_of_another_model(tmp_path: Path, run: Run) -> None:
     first = run(short(2), tmp_path / "first")
     run(short(1, learning_rate=0.0, weight_decay=0.0), tmp_path / "second", init=tmp_path / "first")
-    before, after = load_model(first).model.state_dict(), open_model(tmp_path / "second").model.state_dict()
+    before, after = load_model(first).model.state_dict(), load_model(tmp_path / "second").model.state_dict()
     assert all(torch.equal(before[name], after[name]) for name in before)
     assert f"began with the weights of {tmp_path / 'first'}" in (tmp_path / "second/model/MODEL_CARD.md").read_text()
     wider = override(short(1), ["model.width=64"])
@@ -290,19 +286,19 @@ def test_weights_that_saw_real_scenes_are_not_free(tmp_path: Path, run: Run, sam
     scenes = [[small_scene("real", source="womd", num_steps=91)]]
     write_dataset(tmp_path / "real", scenes, make=make_shard, source="womd", settings={})
     config = short(1)
-    train(config, data=tmp_path / "real", validation=sample, out=tmp_path / "bound", judge=judge, workers=0)
+    train(config, data=tmp_path / "real", validation=sample, out=tmp_path / "bound", validate=judge, workers=0)
     assert BOUND_LICENCE in (tmp_path / "bound/model/MODEL_CARD.md").read_text()
-    assert not is_free(tmp_path / "bound")
+    assert not is_free(load_model(tmp_path / "bound"))
     run(config, tmp_path / "after", init=tmp_path / "bound")  # generated scenes do not wash the data's terms off
     assert BOUND_LICENCE in (tmp_path / "after/model/MODEL_CARD.md").read_text()
     save_model(tmp_path / "bare", Model(config.model))
-    assert not is_free(tmp_path / "bare")  # without a card nothing is known
+    assert not is_free(load_model(tmp_path / "bare"))  # without a card nothing is known
 
 
 def test_a_run_without_a_model_says_so(tmp_path: Path) -> None:
     (tmp_path / "training.json").write_text("{}")
-    with pytest.raises(TrainingError, match="has no model yet"):
-        open_model(tmp_path)
+    with pytest.raises(ModelError, match="has no model yet"):
+        load_model(tmp_path)
 
 
 def test_rows_of_steps_that_come_again_are_dropped(tmp_path: Path) -> None:

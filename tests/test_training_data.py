@@ -9,13 +9,13 @@ import pytest
 import torch
 
 from waycode.demo import bundled_dataset
-from waycode.features.mirror import mirror
+from waycode.features import mirror
 from waycode.model.bottleneck import quantise
 from waycode.scene import Scene, TrackType
 from waycode.scene.manoeuvre import Manoeuvre
 from waycode.training.config import TrainingConfig, tiny
 from waycode.training.data import (
-    SCENES_PER_WINDOW,
+    _SCENES_PER_WINDOW,
     AgentIndex,
     Examples,
     StepSampler,
@@ -135,14 +135,14 @@ def test_half_of_the_examples_are_mirrored() -> None:
     assert 18 <= mirrored <= 42
 
 
-@pytest.mark.parametrize("count", [1, 7, SCENES_PER_WINDOW, 10_000])
+@pytest.mark.parametrize("count", [1, 7, _SCENES_PER_WINDOW, 10_000])
 def test_shuffling_keeps_every_scene_and_reads_few_files_at_a_time(count: int) -> None:
     scenes = np.arange(count) * 2
     shuffled = shuffle_nearby(scenes, np.random.default_rng(0))
     assert np.array_equal(np.sort(shuffled), scenes)
     assert count < 7 or not np.array_equal(shuffled, scenes)
-    for begin in range(0, count, SCENES_PER_WINDOW):
-        assert len(set(shuffled[begin : begin + SCENES_PER_WINDOW] // 100)) <= SCENES_PER_WINDOW // 50 + 1
+    for begin in range(0, count, _SCENES_PER_WINDOW):
+        assert len(set(shuffled[begin : begin + _SCENES_PER_WINDOW] // 100)) <= _SCENES_PER_WINDOW // 50 + 1
 
 
 # The bottleneck
@@ -152,7 +152,7 @@ def test_shuffling_keeps_every_scene_and_reads_few_files_at_a_time(count: int) -
 def test_a_share_of_the_examples_is_rounded(share: float) -> None:
     config = replace(tiny(), noise=replace(tiny().noise, rounded_share=share, fixed_sigma=0.3))
     latents = torch.linspace(-0.9, 0.9, 400 * 9).view(400, 3, 3).requires_grad_()
-    sent = AutoencoderModule(config)._sent(latents, torch.Generator().manual_seed(1))
+    sent = AutoencoderModule(config)._bottleneck(latents, torch.Generator().manual_seed(1))
     rounded = torch.isclose(sent, quantise(latents, 2)).flatten(1).all(dim=1)
     assert abs(float(rounded.float().mean()) - share) < 0.08
     assert torch.autograd.grad(sent.sum(), latents)[0].eq(1).all()  # rounding lets the gradient pass

@@ -14,7 +14,7 @@ from torch import Tensor
 from scenes import traffic_scene
 from waycode import Dataset, Scene
 from waycode.features import Batch, Example, FeatureConfig, SceneFeatures, collate, extract
-from waycode.model import Model, ModelConfig, SceneMemory, SceneTokens
+from waycode.model import Model, ModelConfig, SceneEmbedding, SceneTokens
 from waycode.scene import Polylines
 from waycode.scene.frames import rotate, wrap_angle
 
@@ -65,20 +65,19 @@ def batch_of(*scenes: Scene, agents: int = 3, config: FeatureConfig = FEATURES) 
 
 def futures_of(batch: Batch) -> tuple[Tensor, Tensor]:
     """What the agents did, a row for each, and where it was seen."""
-    return batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
+    return batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
 
 
-def seen_by(model: Model, batch: Batch) -> tuple[SceneTokens, SceneMemory]:
-    scene = model.see(batch.scene, batch.agents)
-    return scene, model.remember(scene)
+def seen_by(model: Model, batch: Batch) -> tuple[SceneTokens, SceneEmbedding]:
+    embedding = model.encode_scene(batch.scene, batch.agents)
+    return embedding.tokens, embedding
 
 
 def reconstruct(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
     """All that the model has to say of a batch: the latents, and means and deviations of every prefix."""
     scene, memory = seen_by(model, batch)
     latents = model.encode(*futures_of(batch), scene)
-    decoded = model.decoder.decode_all_prefixes(latents, memory)
-    return latents, torch.cat([decoded.mean_m, decoded.std_m], dim=-1)
+    return latents, torch.cat(model.decoder.decode_all_prefixes(latents, memory), dim=-1)
 
 
 def random_latents(*shape: int, seed: int = 0) -> Tensor:

@@ -66,10 +66,10 @@ class Evaluate:
         from waycode.evaluation.judge import chosen_indices, evenly_chosen
         from waycode.evaluation.reconstruction_picture import save_reconstruction
         from waycode.evaluation.reconstruction_report import PICTURE_FILE, reconstruction_report
-        from waycode.training.checks import check_fit
-        from waycode.training.folders import open_model
+        from waycode.model.saved import load_model
+        from waycode.training.config import check_fit
 
-        model, dataset = open_model(self.model).model, Dataset(self.data)
+        model, dataset = load_model(self.model).model, Dataset(self.data)
         check_fit(dataset, model.config.features)
         with progress("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
             report = reconstruction_report(
@@ -94,10 +94,10 @@ class Evaluate:
         from waycode.evaluation.guidance_report import guidance_report
         from waycode.evaluation.guidance_run import answer_dataset
         from waycode.evaluation.judge import chosen_indices
-        from waycode.training.checks import check_fit
-        from waycode.training.folders import open_model
+        from waycode.model.saved import load_model
+        from waycode.training.config import check_fit
 
-        config, dataset = open_model(self.model).model.config, Dataset(self.data)
+        config, dataset = load_model(self.model).model.config, Dataset(self.data)
         check_fit(dataset, config.features)
         num_scenes = len(chosen_indices(len(dataset), self.scenes))
         with progress("planning", num_scenes) as advance:
@@ -134,12 +134,12 @@ class Evaluate:
             drive_all,
         )
         from waycode.evaluation.closed_loop_picture import save_closed_loop
+        from waycode.model.saved import load_model
         from waycode.simulation.scenarios import choose_scenarios
-        from waycode.training.checks import check_fit
-        from waycode.training.folders import open_model
+        from waycode.training.config import check_fit
 
         dataset = Dataset(self.data)
-        check_fit(dataset, open_model(self.model).model.config.features)
+        check_fit(dataset, load_model(self.model).model.config.features)
         chosen = choose_scenarios(dataset, self.scenes, only_fit=True)
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")

@@ -9,8 +9,8 @@ from rich.text import Text
 from waycode.cli.tables import plain_table
 from waycode.evaluation.reconstruction import Cell
 from waycode.evaluation.reconstruction_report import ReconstructionReport
+from waycode.training.callbacks import ValidationReport
 from waycode.training.card import table_of
-from waycode.training.validation import ValidationReport
 
 
 def validation_table(report: ValidationReport, *, samples_per_s: float) -> Table:

@@ -9,11 +9,11 @@ from jaxtyping import Float32
 from waycode.cli.data import UsageError
 from waycode.dataset.dataset import Dataset, load_scene
 from waycode.demo import bundled_dataset
+from waycode.model.saved import load_model
 from waycode.planner import Plan, Planner, View
 from waycode.planner.stages import stages_of
 from waycode.plotting.plan_picture import Outcome, save_outcomes_picture, save_plan_picture
 from waycode.scene import Scene
-from waycode.training.folders import open_model
 
 SAMPLE = "sample"  # the scenes that come with the package
 
@@ -33,7 +33,7 @@ def open_planner(name_or_folder: str, *, threads: int) -> Planner:
     if threads < 1:
         raise UsageError(f"--threads is {threads}, expected at least 1")
     torch.set_num_threads(threads)
-    saved = open_model(name_or_folder)
+    saved = load_model(name_or_folder)
     return Planner(saved.model, sigma_max_m=saved.sigma_max_m)
 
 

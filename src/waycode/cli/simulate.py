@@ -53,14 +53,14 @@ class Simulate:
         from waycode.cli.closed_loop_tables import closed_loop_tables
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import drive_all
+        from waycode.model.saved import load_model
         from waycode.simulation.campaign import Campaign
         from waycode.simulation.registry import DriverSpec, build_traffic
         from waycode.simulation.scenarios import choose_scenarios
-        from waycode.training.folders import open_model
 
         planner = DriverSpec(name=self.planner, model=self.model)
         if planner.has_model:
-            open_model(self.model)  # refuses a wrong name once, and not in every scenario
+            load_model(self.model)  # refuses a wrong name once, and not in every scenario
         build_traffic(self.traffic)
         chosen = choose_scenarios(Dataset(self.data), self.limit, only_fit=self.only_fit)
         if not chosen.indices:

@@ -25,9 +25,8 @@ from waycode.cli.console import complain, say, say_json
 from waycode.cli.data import Flag, UsageError
 
 if TYPE_CHECKING:
+    from waycode.training.callbacks import StepReport, ValidationReport
     from waycode.training.config import TrainingConfig
-    from waycode.training.journal import StepReport
-    from waycode.training.validation import ValidationReport
 
 RecipeName = Literal["tiny", "small", "small-finish", "paper", "paper-nuplan", "closed-loop"]
 STOPPED = 130
@@ -76,7 +75,7 @@ class Train:
         from waycode.cli.learning_tables import validation_table  # now: the code may be edited while the run goes on
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.judge import ReconstructionJudge
-        from waycode.training.errors import RunStopped
+        from waycode.training.callbacks import RunStopped
         from waycode.training.run import last_step, train
 
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
@@ -89,7 +88,7 @@ class Train:
                 stop_on_interrupt(show) as stop_requested,
             ):
                 train(
-                    config, data=self.data, validation=self.val, out=self.out, judge=judge, init=self.init,
+                    config, data=self.data, validation=self.val, out=self.out, validate=judge, init=self.init,
                     resume=self.resume, workers=self.workers, hooks=show.hooks(stop_requested),
                 )  # fmt: skip
         except RunStopped as stop:
@@ -104,8 +103,7 @@ class Train:
         return 0
 
     def _config(self) -> "TrainingConfig":
-        from waycode.training.config import RECIPES
-        from waycode.training.overrides import override
+        from waycode.training.config import RECIPES, override
 
         steps = [] if self.steps is None else [f"steps={self.steps}"]
         return override(RECIPES[self.recipe](), [*self.settings, *steps])
@@ -120,7 +118,7 @@ class Train:
             raise UsageError(f"--threads is {self.threads}, expected at least 1")
 
     def _say_result(self, show: "_Show", *, resumed: bool) -> None:
-        from waycode.training.folders import MODEL_FOLDER
+        from waycode.model.saved import MODEL_FOLDER
 
         step, report = show.step, show.validation
         if self.json:

@@ -19,9 +19,9 @@ import pyarrow.parquet as pq
 from waycode.dataset.dataset import DatasetInfo
 from waycode.dataset.files import only_writer, replace_file
 from waycode.evaluation.reconstruction import EvaluationError
+from waycode.model.saved import load_model
 from waycode.simulation.campaign import Campaign, ScenarioResult
 from waycode.simulation.metrics import METRICS
-from waycode.training.folders import open_model
 
 SETTINGS = b"waycode.driven_with"
 SCHEMA = pa.schema(
@@ -127,6 +127,6 @@ def _read(path: Path, *, settings: str) -> ScenarioResult:
 def _weights_sha256(model: str) -> str:
     """Of a model's values: the name of a run's folder stays the same while its model gets better."""
     digest = hashlib.sha256()
-    for name, value in open_model(model).model.state_dict().items():
+    for name, value in load_model(model).model.state_dict().items():
         digest.update(name.encode() + value.detach().cpu().numpy().tobytes())
     return digest.hexdigest()

@@ -10,8 +10,8 @@ from waycode.dataset.dataset import Dataset
 from waycode.dataset.workers import map_tasks
 from waycode.evaluation.guidance import TASKS, AnsweredCase, answer_cases
 from waycode.evaluation.judge import chosen_indices
+from waycode.model.saved import load_model
 from waycode.planner import Planner
-from waycode.training.folders import open_model
 
 SCENES_PER_PART = 25
 
@@ -51,6 +51,6 @@ def answer_dataset(
 def _answer_part(part: _Part) -> list[AnsweredCase]:
     if part.threads is not None:
         torch.set_num_threads(part.threads)
-    saved, dataset = open_model(part.model), Dataset(part.folder)
+    saved, dataset = load_model(part.model), Dataset(part.folder)
     planner = Planner(saved.model, sigma_max_m=saved.sigma_max_m)
     return answer_cases(planner, ((index, dataset[index]) for index in part.scenes), task=TASKS[part.task])

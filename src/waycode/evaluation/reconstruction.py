@@ -11,9 +11,8 @@ from torch import Tensor
 
 from waycode.evaluation.metrics import bootstrap_interval, displacement_errors_m, final_errors_m, mean_over_types
 from waycode.features import Batch, Example, collate, extract
-from waycode.model import Model, Trajectories
+from waycode.model import MeanAndStd, Model, PrefixDecoder
 from waycode.model.bottleneck import quantise
-from waycode.model.search_adapter import PrefixDecoder
 from waycode.planner import recorded_agents
 from waycode.scene import Scene, WaycodeError
 from waycode.search import beam_search
@@ -116,15 +115,15 @@ def _batch_errors(
     model: Model, items: list[tuple[int, Example, np.ndarray]], columns: tuple[Column, ...]
 ) -> AgentErrors:
     batch = collate([example for _, example, _ in items])
-    future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
+    future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
     ade, fde, std = {}, {}, {}
     dt_s = model.config.features.dt_s
-    for column, decoded in _decode_columns(model, batch, columns):
-        steps = range(decoded.mean_m.shape[1])
-        paths = [decoded.mean_m[:, count] for count in steps]
+    for column, (mean_m, std_m) in _decode_columns(model, batch, columns):
+        steps = range(mean_m.shape[1])
+        paths = [mean_m[:, count] for count in steps]
         ade[column.name] = _stack([displacement_errors_m(path, future, valid, dt_s=dt_s) for path in paths])
         fde[column.name] = _stack([final_errors_m(path, future, valid) for path in paths])
-        std[column.name] = _stack([decoded.std_m[:, count, -1].norm(dim=-1) for count in steps])
+        std[column.name] = _stack([std_m[:, count, -1].norm(dim=-1) for count in steps])
     return AgentErrors(
         types=np.concatenate([types for _, _, types in items]),
         scenes=np.concatenate([np.full(len(types), number) for number, _, types in items]),
@@ -134,17 +133,16 @@ def _batch_errors(
     )
 
 
-def _decode_columns(model: Model, batch: Batch, columns: tuple[Column, ...]) -> Iterator[tuple[Column, Trajectories]]:
+def _decode_columns(model: Model, batch: Batch, columns: tuple[Column, ...]) -> Iterator[tuple[Column, MeanAndStd]]:
     """Every column's trajectories of 1 to N tokens, as N candidates per agent."""
-    scene = model.see(batch.scene, batch.agents)
-    memory = model.remember(scene)
-    future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
-    latents = model.encode(future, valid, scene)
+    scene = model.encode_scene(batch.scene, batch.agents)
+    future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
+    latents = model.encode(future, valid, scene.tokens)
     for column in columns:
         if column.by_search and column.num_levels is not None:
             codes = searched_reconstruction(
                 model,
-                PrefixDecoder(model, memory),
+                PrefixDecoder(model, scene),
                 future,
                 valid,
                 levels=column.num_levels,
@@ -152,7 +150,7 @@ def _decode_columns(model: Model, batch: Batch, columns: tuple[Column, ...]) -> 
             )
         else:
             codes = latents if column.num_levels is None else quantise(latents, column.num_levels)
-        yield column, model.decoder.decode_all_prefixes(codes, memory)
+        yield column, model.decoder.decode_all_prefixes(codes, scene)
 
 
 def searched_reconstruction(
@@ -166,8 +164,9 @@ def searched_reconstruction(
 ) -> Float[Tensor, "R N D"]:
     """The code that search finds when it minimises the ADE to the true trajectory."""
 
-    def error(decoded: Trajectories) -> Tensor:
-        distance = (decoded.mean_m - future_m[:, None]).norm(dim=-1) * valid[:, None]
+    def error(decoded: MeanAndStd) -> Tensor:
+        mean_m, _ = decoded
+        distance = (mean_m - future_m[:, None]).norm(dim=-1) * valid[:, None]
         return distance.sum(dim=-1) / valid.sum(dim=-1).clamp(min=1)[:, None]
 
     codebook = model.codebook(levels)

@@ -1,19 +1,19 @@
 """From scenes to tensors."""
 
-from waycode.features.collate import collate
-from waycode.features.extract import CutMap, Example, FeatureError, cut_map, extract
-from waycode.features.types import Agents, Batch, FeatureConfig, Futures, SceneFeatures
+from waycode.features.batch import collate, mirror
+from waycode.features.extract import Example, FeatureError, SegmentedMap, extract, segment_map
+from waycode.features.types import Agents, Batch, FeatureConfig, SceneFeatures
 
 __all__ = [
     "Agents",
     "Batch",
-    "CutMap",
     "Example",
     "FeatureConfig",
     "FeatureError",
-    "Futures",
     "SceneFeatures",
+    "SegmentedMap",
     "collate",
-    "cut_map",
     "extract",
+    "mirror",
+    "segment_map",
 ]

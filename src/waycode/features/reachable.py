@@ -1,6 +1,6 @@
-"""Which lanes lead on from where a road user is: what a map allows, which its shapes alone do not tell.
+"""Which lanes an agent can reach from its lane: shapes alone do not tell.
 
-Two lanes that cross in a junction look alike to who approaches it; only one of them continues its lane.
+Two lanes that cross in a junction look alike from the approach; only one of them is a successor of the agent's lane.
 """
 
 import numpy as np
@@ -21,10 +21,17 @@ def reachable(
     *,
     poses: Float[np.ndarray, "A 3"],
 ) -> Float32[np.ndarray, "A S"]:
-    """How each piece of the map can be reached by road users at these poses; pieces that are no lane cannot."""
+    """Reachability of map segments for agents: `FOLLOWS`, `BY_CHANGING` (with lane changes) or `NOT_AT_ALL`.
+
+    Args:
+        lanes: the lanes of the map.
+        points_m: map segments in the scene frame.
+        lane_of_piece: index of the lane that each segment belongs to; -1 if it is no lane.
+        poses: x, y, heading of the agents in the scene frame.
+    """
     graph = lanes.graph
     is_lane = lane_of_piece >= 0
-    reach = np.full((len(poses), len(lanes) + 1), NOT_AT_ALL, np.float32)  # the last is for what is no lane
+    reach = np.full((len(poses), len(lanes) + 1), NOT_AT_ALL, np.float32)  # the last is for segments that are no lanes
     for row, pose in enumerate(poses):
         own = set(lane_of_piece[is_lane][_under(points_m[is_lane], pose)].tolist())
         reach[row, sorted(graph.reachable(own, graph.successors, graph.beside))] = BY_CHANGING
@@ -33,7 +40,7 @@ def reachable(
 
 
 def _under(points_m: Float[np.ndarray, "S P 2"], pose: Float[np.ndarray, " 3"]) -> Bool[np.ndarray, " S"]:
-    """Which pieces a road user is on: all that are close and run its way, or else the nearest beside it."""
+    """Segments that the agent is on: all aligned ones within `ON_LANE_M`, or else the nearest aligned one."""
     if len(points_m) == 0:
         return np.zeros(0, np.bool_)
     step = np.diff(points_m, axis=1)

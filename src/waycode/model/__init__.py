@@ -1,8 +1,17 @@
 """The networks: from scenes and trajectories to tokens and back."""
 
-from waycode.model.autoencoder import Model
+from waycode.model.autoencoder import Model, PrefixDecoder
 from waycode.model.config import Bottleneck, ModelConfig
-from waycode.model.decoder import Prefix, SceneMemory, Trajectories
+from waycode.model.decoder import MeanAndStd, PrefixCache, SceneEmbedding
 from waycode.model.scene_encoder import SceneTokens
 
-__all__ = ["Bottleneck", "Model", "ModelConfig", "Prefix", "SceneMemory", "SceneTokens", "Trajectories"]
+__all__ = [
+    "Bottleneck",
+    "MeanAndStd",
+    "Model",
+    "ModelConfig",
+    "PrefixCache",
+    "PrefixDecoder",
+    "SceneEmbedding",
+    "SceneTokens",
+]

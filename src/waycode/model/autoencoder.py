@@ -1,20 +1,26 @@
-"""The conditional trajectory autoencoder: scene encoder, trajectory encoder, bottleneck, decoder."""
+"""The conditional trajectory autoencoder: scene encoder, trajectory encoder, bottleneck, decoder.
+
+R rows (an agent in a scene), K candidates, n of N latent tokens, D latent dimension, T future steps.
+"""
 
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from waycode.features import Agents, SceneFeatures
-from waycode.model.bottleneck import corrupt, quantise, quantise_straight_through
+from waycode.model.bottleneck import add_noise, quantise_straight_through
 from waycode.model.config import Bottleneck, ModelConfig
-from waycode.model.decoder import Decoder, SceneMemory, Trajectories
+from waycode.model.decoder import Decoder, MeanAndStd, PrefixCache, SceneEmbedding
 from waycode.model.scene_encoder import SceneEncoder, SceneTokens
 from waycode.model.trajectory_encoder import TrajectoryEncoder
 from waycode.search import Codebook
 
 
 class Model(nn.Module):
-    """Turns trajectories into a few ordered tokens, given the scene, and back. R rows: the modelled agents."""
+    """Encodes trajectories as a few ordered tokens, given the scene, and decodes them.
+
+    `encode_scene` once per scene, then any number of calls of `decode`.
+    """
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -30,32 +36,63 @@ class Model(nn.Module):
     def codebook(self, num_levels: int = 2) -> Codebook:
         return Codebook(num_levels, self.config.token_dim)
 
-    def see(self, scene: SceneFeatures, agents: Agents) -> SceneTokens:
-        """The scene around each modelled agent; a row per agent that is there."""
-        return self.scene_encoder(scene, agents)
+    def encode_scene(self, scene: SceneFeatures, agents: Agents) -> SceneEmbedding:
+        """Embeds the scene around each modelled agent: R rows, the agents of the first scene first."""
+        return self.decoder.embed_scene(self.scene_encoder(scene, agents))
 
     def encode(
-        self,
-        future_m: Float[Tensor, "R T 2"],
-        valid: Bool[Tensor, "R T"],
-        scene: SceneTokens,
-        *,
-        num_levels: int | None = None,
+        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneTokens
     ) -> Float[Tensor, "R N D"]:
-        """Latents in [-1, 1]; rounded to levels if asked for."""
-        latents = self.trajectory_encoder(future_m, valid, scene)
-        return latents if num_levels is None else quantise(latents, num_levels)
+        """Latents in [-1, 1] of trajectories in their agents' frames; steps that are not valid are ignored."""
+        return self.trajectory_encoder(future_m, valid, scene)
 
-    def remember(self, scene: SceneTokens) -> SceneMemory:
-        return self.decoder.remember(scene)
-
-    def decode(self, latents: Float[Tensor, "R K n D"], memory: SceneMemory) -> Trajectories:
-        return self.decoder.decode(latents, memory)
-
-    def train_bottleneck(
+    def apply_bottleneck(
         self, latents: Float[Tensor, "R N D"], sigma: float, generator: torch.Generator | None = None
     ) -> Float[Tensor, "R N D"]:
-        """What the decoder gets to see of the latents in training."""
+        """Latents as the decoder gets them in training: with noise of `sigma`, or quantised (FSQ)."""
         if self.config.bottleneck == Bottleneck.FSQ:
             return quantise_straight_through(latents, self.config.fsq_levels)
-        return corrupt(latents, sigma, generator)
+        return add_noise(latents, sigma, generator)
+
+    def decode(self, latents: Float[Tensor, "R K n D"], scene: SceneEmbedding) -> MeanAndStd:
+        """Mean and standard deviation of positions, each [R, K, T, 2], in the agents' frames, in metres."""
+        return self.decoder.decode(latents, scene)
+
+
+class PrefixDecoder:
+    """The decode callable that `waycode.search` expects, for the scenes of one embedding."""
+
+    def __init__(self, model: Model, scene: SceneEmbedding):
+        self.model, self.scene = model, scene
+
+    def __call__(
+        self, state: PrefixCache | Tensor | None, parents: Int[Tensor, "R K"], tokens: Float[Tensor, "R K D"]
+    ) -> tuple[PrefixCache | Tensor, MeanAndStd]:
+        """Appends a token to each of the prefixes `state[parents]` and decodes the longer prefixes.
+
+        Args:
+            state: what the last call returned first: the prefix cache, or the latents [R, K', n, D] if the model is
+                not causal (a new token then changes the hidden states of its prefix); None for empty prefixes.
+            parents: indices of the prefixes to extend.
+            tokens: the token to append to each.
+        """
+        latents = tokens[:, :, None]
+        if self.model.config.causal:
+            cache = state.select(parents) if isinstance(state, PrefixCache) else None
+            return self.model.decoder.extend(cache, latents, self.scene)
+        if isinstance(state, Tensor):
+            index = parents[:, :, None, None].expand(-1, -1, *state.shape[2:])
+            latents = torch.cat([state.gather(1, index), latents], dim=2)
+        return latents, self.model.decode(latents, self.scene)
+
+    def decode(self, latents: Float[Tensor, "B n D"]) -> MeanAndStd:
+        """Decodes whole codes with gradients, as `waycode.search.refine` expects.
+
+        Args:
+            latents: B = R * K codes, the K codes of a row in sequence. The scene must not be embedded under
+                `torch.inference_mode`.
+        """
+        rows = len(self.scene.velocity_mps)
+        if len(latents) % rows:
+            raise ValueError(f"got {len(latents)} codes, expected a multiple of the {rows} rows")
+        return self.model.decode(latents.view(rows, -1, *latents.shape[1:]), self.scene)

@@ -1,4 +1,4 @@
-"""The code: a few tokens of a few numbers in [-1, 1], noisy in training, rounded to levels at test time."""
+"""The bottleneck: a few tokens of a few numbers in [-1, 1], noisy in training, rounded to levels at test time."""
 
 import torch
 from jaxtyping import Float
@@ -13,23 +13,23 @@ def quantise(latents: Float[Tensor, "*shape"], num_levels: int) -> Float[Tensor,
 
 
 def quantise_straight_through(latents: Float[Tensor, "*shape"], num_levels: int) -> Float[Tensor, "*shape"]:
-    """Rounds, but lets the gradient pass as if it had not (FSQ)."""
+    """Rounds forward; the gradient passes unchanged (FSQ)."""
     return latents + (quantise(latents, num_levels) - latents).detach()
 
 
-def corrupt(
+def add_noise(
     latents: Float[Tensor, "*shape"], sigma: float | Tensor, generator: torch.Generator | None = None
 ) -> Float[Tensor, "*shape"]:
-    """Soft quantisation: Gaussian noise on tokens that tanh keeps in [-1, 1] (equation 1 of the paper)."""
+    """Soft quantisation: Gaussian noise of standard deviation `sigma` (paper, equation 1)."""
     noise = torch.randn(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)
     return latents + sigma * noise
 
 
 def prefix_probabilities(num_tokens: int) -> Float[Tensor, " N"]:
-    """How often the first 1, 2, ..., N tokens are kept in training (appendix A.3).
+    """Probability of keeping the first 1, 2, ..., N tokens in training (nested dropout, appendix A.3).
 
-    Half of the time all are kept; otherwise the number that is dropped has a probability proportional to
-    (1/2)^N_drop, where at least one token is dropped and one is kept.
+    All tokens are kept with probability 1/2. Otherwise N_drop tokens are dropped with a probability proportional to
+    (1/2)^N_drop; at least one is dropped and one kept.
     """
     if num_tokens < 1:
         raise ValueError(f"num_tokens is {num_tokens}, expected at least 1")
@@ -41,7 +41,7 @@ def prefix_probabilities(num_tokens: int) -> Float[Tensor, " N"]:
 
 
 def sample_prefix(num_rows: int, num_tokens: int, generator: torch.Generator | None = None) -> Float[Tensor, "R N"]:
-    """One-hot choices of the number of kept tokens."""
+    """Draws the number of kept tokens for each row, as a one-hot vector."""
     probabilities = prefix_probabilities(num_tokens)
     kept = torch.multinomial(probabilities, num_rows, replacement=True, generator=generator)
     return torch.nn.functional.one_hot(kept, num_tokens).to(probabilities.dtype)

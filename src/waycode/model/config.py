@@ -1,9 +1,15 @@
-"""The one configuration of the autoencoder; the paper's ablations are settings of it, not copies of the code."""
+"""The configuration of the autoencoder; the paper's ablations are settings of it. Configs from JSON, type-checked."""
 
-from dataclasses import dataclass, field
-from enum import StrEnum
+import math
+from collections.abc import Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from enum import EnumType, StrEnum
+from types import NoneType
+from typing import Any, TypeVar, get_args
 
 from waycode.features import FeatureConfig
+
+AnyConfig = TypeVar("AnyConfig")
 
 
 class Bottleneck(StrEnum):
@@ -20,22 +26,22 @@ class ModelConfig:
     features: FeatureConfig = field(default_factory=FeatureConfig)
     width: int = 96
     heads: int = 4
-    feed_forward: int = 384
+    feed_forward: int = 384  # hidden width of the feed-forward layers
     scene_layers: int = 2
-    encoder_layers: int = 2
+    encoder_layers: int = 2  # of the trajectory encoder
     decoder_layers: int = 3
-    max_scene_tokens: int = 128  # the nearest map segments and road users that an agent sees
-    neighbours: int | None = 16  # local attention in the scene encoder; None lets every token see every other
-    registers: int = 1
+    max_scene_tokens: int = 128  # map segments and road users per agent, the nearest ones
+    neighbours: int | None = 16  # local attention in the scene encoder; None: all tokens attend to all
+    registers: int = 1  # learned tokens beside the latents; the trajectory is read from the first of the decoder's
     num_tokens: int = 3  # N
     token_dim: int = 3  # D
-    causal: bool = True
+    causal: bool = True  # False: latents attend to later latents too (ablation)
     bottleneck: Bottleneck = Bottleneck.NOISE
     fsq_levels: int = 2
-    # Control points of the trajectory's mean: a knot every 1.3 s of 8. Sixteen reconstruct no better and wiggle.
+    # Control points of the mean: a knot every 1.3 s of 8. Sixteen reconstruct no better and oscillate.
     spline_points: int = 9
-    spread_points: int = 6  # control points of its standard deviation
-    # Width of what puts control points right by the map next to them; 0 leaves them as they are, as in the paper.
+    spread_points: int = 6  # control points of the logarithmic standard deviation
+    # Width of the correction of control points by the map (ours); 0 switches it off, as in the paper.
     correction_width: int = 64
 
     def __post_init__(self) -> None:
@@ -54,3 +60,39 @@ class ModelConfig:
             raise ValueError(f"correction_width is {self.correction_width}, expected a multiple of 4")
         if self.spline_points < 4 or self.spread_points < 4:
             raise ValueError("a cubic spline needs at least 4 control points")
+
+
+def config_from_json(kind: type[AnyConfig], content: Any, *, name: str = "") -> AnyConfig:
+    """Builds a config dataclass, with the configs inside it, from parsed JSON.
+
+    Raises `ValueError` for fields that are missing, unknown or of another type.
+
+    Args:
+        kind: the dataclass.
+        content: what JSON holds for it.
+        name: dotted path of the config inside its parent, for messages.
+    """
+    if not isinstance(content, Mapping):
+        raise ValueError(f"{name or 'the config'} is {content!r:.60}, expected the fields of a {kind.__name__}")
+    types = {one.name: one.type for one in fields(kind)}  # type: ignore[arg-type]
+    missing, unknown = sorted(set(types) - set(content)), sorted(set(content) - set(types))
+    if missing or unknown:
+        raise ValueError(f"{name or 'the config'} is no {kind.__name__}: missing {missing}, unknown {unknown}")
+    prefix = f"{name}." if name else ""
+    return kind(**{key: _typed(types[key], value, name=prefix + key) for key, value in content.items()})
+
+
+def _typed(kind: Any, value: Any, *, name: str) -> Any:
+    """The value as its type; JSON has no enums, and writes whole floats as integers."""
+    if is_dataclass(kind):
+        return config_from_json(kind, value, name=name)  # type: ignore[arg-type]
+    if isinstance(kind, EnumType) and value in list(kind):
+        return kind(value)
+    choices = get_args(kind) or (kind,)  # of a union
+    if type(value) is int and float in choices:
+        value = float(value)
+    if type(value) in choices and not (isinstance(value, float) and not math.isfinite(value)):
+        return value
+    words = {bool: "true or false", int: "a whole number", float: "a finite number", NoneType: "none"}
+    expected = f"one of {', '.join(kind)}" if isinstance(kind, EnumType) else " or ".join(words[one] for one in choices)
+    raise ValueError(f"{name} is {value!r:.60}, expected {expected}")

@@ -1,7 +1,9 @@
-"""The environment as tokens around one agent: local attention over map segments and road users.
+"""The scene encoder: local attention over map segments and road users, around each modelled agent.
 
-Every segment and track is embedded once per scene in its own frame; only where it lies depends on the agent. R rows are
-the modelled agents of all scenes, one after the other.
+Every segment and track is embedded once per scene, in its own frame; only its relative pose depends on the agent.
+R rows are the modelled agents of all scenes, in order. S scene tokens per row (segments and road users).
+
+Attribute names of modules are the names of parameters in saved models: renaming one breaks every saved model.
 """
 
 from dataclasses import dataclass
@@ -24,29 +26,29 @@ from waycode.features.types import (
 from waycode.model.config import ModelConfig
 from waycode.model.layers import Attention, FeedForward, mlp
 
-POINT_SCALE_M, SPEED_SCALE_MPS, PLACE_SCALE_M = 10.0, 10.0, 30.0
-LOOK_AHEAD_S = 6.0
-PLACE_CHANNELS = 7  # x, y, cos, sin, distance, is the agent itself, leads on from its lane
+LOOK_AHEAD_S = 6.0  # scene tokens are selected around the path that the agent covers in this time
+_POINT_SCALE_M, _SPEED_SCALE_MPS, _POSITION_SCALE_M = 10.0, 10.0, 30.0  # bring the inputs to the order of 1
+_POSE_CHANNELS = 7  # x, y, cos, sin, log distance, is the agent itself, reachability
 
 
 @dataclass(frozen=True, kw_only=True)
-class MapPieces:
-    """The shapes of what an agent sees of the map, in its frame; a road user has none."""
+class MapPolylines:
+    """Shapes of the map segments among the scene tokens, in the agent's frame; zero for road users."""
 
-    points_m: Float[Tensor, "R M P 2"]
-    is_lane: Bool[Tensor, "R M"]
-    is_edge: Bool[Tensor, "R M"]
-    reach: Float[Tensor, "R M"]  # as in `Agents`
+    points_m: Float[Tensor, "R S P 2"]
+    is_lane: Bool[Tensor, "R S"]
+    is_edge: Bool[Tensor, "R S"]
+    reachability: Float[Tensor, "R S"]  # as in `Agents`
 
 
 @dataclass(frozen=True, kw_only=True)
 class SceneTokens:
-    """What an agent sees: M tokens per row, and the agent's own speed, which the decoder starts from."""
+    """Output of the scene encoder: the scene around each modelled agent."""
 
-    tokens: Float[Tensor, "R M d"]
-    mask: Bool[Tensor, "R M"]
-    pieces: MapPieces
-    velocity_mps: Float[Tensor, "R 2"]  # in the agent's frame
+    tokens: Float[Tensor, "R S d"]
+    mask: Bool[Tensor, "R S"]  # true for tokens that are present
+    map: MapPolylines
+    velocity_mps: Float[Tensor, "R 2"]  # of the agent, in its own frame; the decoder starts from it
 
 
 class SceneEncoder(nn.Module):
@@ -58,56 +60,58 @@ class SceneEncoder(nn.Module):
         track_inputs = HISTORY_CHANNELS * features.history_steps + NUM_TRACK_KINDS + 2
         self.embed_segment = mlp(segment_inputs, 2 * width, width)
         self.embed_track = mlp(track_inputs, 2 * width, width)
-        self.embed_place = mlp(PLACE_CHANNELS, width, width)
+        self.embed_place = mlp(_POSE_CHANNELS, width, width)
         self.layers = nn.ModuleList([_SceneLayer(config) for _ in range(config.scene_layers)])
         self.norm = nn.LayerNorm(width)
 
     def forward(self, scene: SceneFeatures, agents: Agents) -> SceneTokens:
-        embedded = torch.cat([self._segments(scene), self._tracks(scene)], dim=1)  # [B, S + N, d]
+        embedded = torch.cat([self._embed_segments(scene), self._embed_tracks(scene)], dim=1)  # [B, all tokens, d]
         poses = torch.cat([scene.segment_pose, scene.track_pose], dim=1)
         present = torch.cat([scene.segment_mask, scene.track_mask], dim=1)
         scene_of_row, slot = agents.mask.nonzero(as_tuple=True)  # [R]
         track_of_row = agents.track[scene_of_row, slot]
-        own_pose = scene.track_pose[scene_of_row, track_of_row]
-        own_token = scene.segment_mask.shape[1] + track_of_row
+        agent_pose = scene.track_pose[scene_of_row, track_of_row]
+        agent_token = scene.segment_mask.shape[1] + track_of_row
         velocity = scene.track_history[scene_of_row, track_of_row, -1][:, VELOCITY_CHANNELS]  # [R, 2]
-        chosen, seen = nearest_tokens(
+        chosen, mask = nearest_tokens(
             poses[scene_of_row],
             present[scene_of_row],
-            own_token,
+            agent_token,
             velocity_mps=velocity,
             count=self.config.max_scene_tokens,
         )
-        flat = scene_of_row[:, None] * poses.shape[1] + chosen  # index into all tokens of the batch
-        pose = poses.flatten(0, 1)[flat]  # [R, M, 3]
-        itself = chosen == own_token[:, None]
-        reach = functional.pad(agents.reach, (0, scene.track_mask.shape[1]))[scene_of_row, slot].gather(1, chosen)
-        x = embedded.flatten(0, 1)[flat] + self.embed_place(place(pose, own_pose, itself, reach))  # [R, M, d]
-        local = None if self.config.neighbours is None else nearest_neighbours(pose, seen, self.config.neighbours)
-        mask = seen[:, None, None] if local is None else local[:, None]  # [R, 1, 1 or M, M]
+        flat = scene_of_row[:, None] * poses.shape[1] + chosen  # [R, S], index into all tokens of the batch
+        pose = poses.flatten(0, 1)[flat]  # [R, S, 3]
+        is_agent = chosen == agent_token[:, None]
+        per_token = functional.pad(agents.reachability, (0, scene.track_mask.shape[1]))  # road users: 0
+        reachability = per_token[scene_of_row, slot].gather(1, chosen)
+        relative_pose = relative_pose_features(pose, agent_pose, is_agent, reachability)
+        x = embedded.flatten(0, 1)[flat] + self.embed_place(relative_pose)  # [R, S, d]
+        local = None if self.config.neighbours is None else nearest_neighbours(pose, mask, self.config.neighbours)
+        attention_mask = mask[:, None, None] if local is None else local[:, None]  # [R, 1, 1 or S, S]
         for layer in self.layers:
-            x = layer(x, mask)
-        pieces = _pieces(scene, flat, seen, pose, own_pose, reach)
-        return SceneTokens(tokens=self.norm(x), mask=seen, pieces=pieces, velocity_mps=velocity)
+            x = layer(x, attention_mask)
+        polylines = _map_polylines(scene, flat, mask, pose, agent_pose, reachability)
+        return SceneTokens(tokens=self.norm(x), mask=mask, map=polylines, velocity_mps=velocity)
 
-    def _segments(self, scene: SceneFeatures) -> Float[Tensor, "B S d"]:
+    def _embed_segments(self, scene: SceneFeatures) -> Float[Tensor, "B segments d"]:
         kind = functional.one_hot(scene.segment_kind, NUM_SEGMENT_KINDS)
         signal = functional.one_hot(scene.segment_signal, NUM_SIGNAL_STATES)
-        limit = scene.segment_speed_limit[..., None] / SPEED_SCALE_MPS
-        points = scene.segment_points_m.flatten(-2) / POINT_SCALE_M
+        limit = scene.segment_speed_limit[..., None] / _SPEED_SCALE_MPS
+        points = scene.segment_points_m.flatten(-2) / _POINT_SCALE_M
         return self.embed_segment(torch.cat([points, kind.to(points), signal.to(points), limit], dim=-1))
 
-    def _tracks(self, scene: SceneFeatures) -> Float[Tensor, "B N d"]:
+    def _embed_tracks(self, scene: SceneFeatures) -> Float[Tensor, "B tracks d"]:
         scale = scene.track_history.new_tensor(
-            [POINT_SCALE_M, POINT_SCALE_M, 1, 1, SPEED_SCALE_MPS, SPEED_SCALE_MPS, 1]
+            [_POINT_SCALE_M, _POINT_SCALE_M, 1, 1, _SPEED_SCALE_MPS, _SPEED_SCALE_MPS, 1]
         )
         history = (scene.track_history / scale).flatten(-2)
         kind = functional.one_hot(scene.track_kind, NUM_TRACK_KINDS).to(history)
-        return self.embed_track(torch.cat([history, kind, scene.track_size_m / POINT_SCALE_M], dim=-1))
+        return self.embed_track(torch.cat([history, kind, scene.track_size_m / _POINT_SCALE_M], dim=-1))
 
 
 class _SceneLayer(nn.Module):
-    """x + attention(x) + feed_forward(x), each token seeing its neighbours."""
+    """x + attention(x) + feed_forward(x), each token attending to its neighbours."""
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -115,96 +119,105 @@ class _SceneLayer(nn.Module):
         self.attend = Attention(config.width, config.heads)
         self.feed_forward = FeedForward(config.width, config.feed_forward)
 
-    def forward(self, x: Float[Tensor, "R M d"], mask: Bool[Tensor, "R 1 _ M"]) -> Float[Tensor, "R M d"]:
+    def forward(self, x: Float[Tensor, "R S d"], mask: Bool[Tensor, "R 1 _ S"]) -> Float[Tensor, "R S d"]:
         normed = self.norm(x)
         x = x + self.attend(normed, *self.attend.keys_and_values(normed), mask)
         return x + self.feed_forward(x)
 
 
-def _pieces(
+def _map_polylines(
     scene: SceneFeatures,
-    chosen: Int[Tensor, "R M"],
-    seen: Bool[Tensor, "R M"],
-    pose: Float[Tensor, "R M 3"],
-    own_pose: Float[Tensor, "R 3"],
-    reach: Float[Tensor, "R M"],
-) -> MapPieces:
-    """The shapes of the chosen tokens, which are indices into the map and the tracks of all scenes."""
+    chosen: Int[Tensor, "R S"],
+    mask: Bool[Tensor, "R S"],
+    pose: Float[Tensor, "R S 3"],
+    agent_pose: Float[Tensor, "R 3"],
+    reachability: Float[Tensor, "R S"],
+) -> MapPolylines:
+    """Shapes of the chosen tokens, which are indices into the segments and tracks of all scenes."""
     tracks = scene.track_mask.shape[1]
-    points = functional.pad(scene.segment_points_m, (0, 0, 0, 0, 0, tracks)).flatten(0, 1)[chosen]  # [R, M, P, 2]
+    points = functional.pad(scene.segment_points_m, (0, 0, 0, 0, 0, tracks)).flatten(0, 1)[chosen]  # [R, S, P, 2]
     kind = functional.pad(scene.segment_kind, (0, tracks), value=-1).flatten()[chosen]
-    ahead, left = in_frame(pose[..., :2], own_pose)
-    turned = pose[..., 2] - own_pose[:, None, 2]
-    cos, sin = turned.cos()[..., None], turned.sin()[..., None]
+    ahead, left = to_agent_frame(pose[..., :2], agent_pose)
+    rotation = pose[..., 2] - agent_pose[:, None, 2]
+    cos, sin = rotation.cos()[..., None], rotation.sin()[..., None]
     x, y = points.unbind(dim=-1)
     placed = torch.stack([ahead[..., None] + cos * x - sin * y, left[..., None] + sin * x + cos * y], dim=-1)
-    return MapPieces(
+    return MapPolylines(
         points_m=placed,
-        is_lane=seen & (kind >= SegmentKind.LANE) & (kind < SegmentKind.ROAD_LINE),
-        is_edge=seen & (kind >= SegmentKind.ROAD_EDGE) & (kind < SegmentKind.CROSSWALK),
-        reach=reach,
+        is_lane=mask & (kind >= SegmentKind.LANE) & (kind < SegmentKind.ROAD_LINE),
+        is_edge=mask & (kind >= SegmentKind.ROAD_EDGE) & (kind < SegmentKind.CROSSWALK),
+        reachability=reachability,
     )
 
 
 def nearest_tokens(
     poses: Float[Tensor, "R n 3"],
     present: Bool[Tensor, "R n"],
-    own_token: Int[Tensor, " R"],
+    agent_token: Int[Tensor, " R"],
     *,
     velocity_mps: Float[Tensor, "R 2"],
     count: int,
-) -> tuple[Int[Tensor, "R M"], Bool[Tensor, "R M"]]:
-    """Indices of the tokens nearest to the agent's way ahead (itself among them), and which of them are there at all.
+) -> tuple[Int[Tensor, "R S"], Bool[Tensor, "R S"]]:
+    """Selects the tokens nearest to the path ahead of each agent.
 
-    The way ahead is the straight line that the agent covers in `LOOK_AHEAD_S` at its velocity (in its own frame): a
-    fast car needs the map far in front of it, not the one beside it.
+    The path ahead is the straight line that the agent covers in `LOOK_AHEAD_S` at its current velocity: a fast car
+    needs the map far in front of it rather than the map beside it.
+
+    Args:
+        poses: x, y, heading of all tokens in the scene frame.
+        present: true for tokens that are no padding.
+        agent_token: index of the agent's own token, which always comes first.
+        velocity_mps: of the agent, in its own frame.
+        count: number of tokens to select.
+
+    Returns:
+        Indices of the selected tokens, and which of these are present.
     """
-    own_pose = poses[torch.arange(len(poses), device=poses.device), own_token]
-    ahead, left = in_frame(poses[..., :2], own_pose)
-    way = velocity_mps * LOOK_AHEAD_S  # [R, 2]
-    along = (ahead * way[:, :1] + left * way[:, 1:]) / way.square().sum(dim=-1, keepdim=True).clamp(min=1e-6)
+    agent_pose = poses[torch.arange(len(poses), device=poses.device), agent_token]
+    ahead, left = to_agent_frame(poses[..., :2], agent_pose)
+    path = velocity_mps * LOOK_AHEAD_S  # [R, 2]
+    along = (ahead * path[:, :1] + left * path[:, 1:]) / path.square().sum(dim=-1, keepdim=True).clamp(min=1e-6)
     along = along.clamp(0, 1)
-    distance = torch.hypot(ahead - along * way[:, :1], left - along * way[:, 1:]).masked_fill(~present, torch.inf)
-    distance = distance.scatter(1, own_token[:, None], -1.0)  # the agent itself before all that is in the same place
-    nearest, index = distance.sort(stable=True)  # of equals the earlier, however many padded tokens come after them
+    distance = torch.hypot(ahead - along * path[:, :1], left - along * path[:, 1:]).masked_fill(~present, torch.inf)
+    distance = distance.scatter(1, agent_token[:, None], -1.0)
+    nearest, index = distance.sort(stable=True)  # stable: padding does not change the order of equal distances
     return index[:, :count], nearest[:, :count].isfinite()
 
 
-def in_frame(
-    position_m: Float[Tensor, "R M 2"], own_pose: Float[Tensor, "R 3"]
-) -> tuple[Float[Tensor, "R M"], Float[Tensor, "R M"]]:
-    """How far ahead and to the left of each agent positions lie."""
-    offset = position_m - own_pose[:, None, :2]
-    cos, sin = own_pose[:, 2].cos()[:, None], own_pose[:, 2].sin()[:, None]
+def to_agent_frame(
+    position_m: Float[Tensor, "R S 2"], agent_pose: Float[Tensor, "R 3"]
+) -> tuple[Float[Tensor, "R S"], Float[Tensor, "R S"]]:
+    """Distance in metres ahead and to the left of each agent."""
+    offset = position_m - agent_pose[:, None, :2]
+    cos, sin = agent_pose[:, 2].cos()[:, None], agent_pose[:, 2].sin()[:, None]
     return cos * offset[..., 0] + sin * offset[..., 1], cos * offset[..., 1] - sin * offset[..., 0]
 
 
-def nearest_neighbours(pose: Float[Tensor, "R M 3"], seen: Bool[Tensor, "R M"], count: int) -> Bool[Tensor, "R M M"]:
-    """Local attention: which tokens are among the `count` nearest of each, itself one of them.
+def nearest_neighbours(pose: Float[Tensor, "R S 3"], mask: Bool[Tensor, "R S"], count: int) -> Bool[Tensor, "R S S"]:
+    """Mask of local attention: true for the `count` nearest tokens of each token, itself included.
 
-    All that are as far away as the last of these are, too: else padding or the order of tokens would choose. A mask
-    for dense attention is, on a CPU and for a few hundred tokens, several times faster than gathering keys and values.
+    Ties with the last of these are included, so that neither padding nor the order of tokens matters. For a few hundred
+    tokens on a CPU, dense attention with a mask is several times faster than gathering keys and values.
     """
     x, y = pose[..., 0], pose[..., 1]
-    # Not torch.cdist: it multiplies matrices, which a kilometre from the origin costs close tokens half a metre.
+    # Not torch.cdist: its matrix product loses half a metre of precision a kilometre from the origin.
     squared = (x[:, :, None] - x[:, None]).square() + (y[:, :, None] - y[:, None]).square()
-    squared = squared.masked_fill(~seen[:, None], torch.inf)
+    squared = squared.masked_fill(~mask[:, None], torch.inf)
     farthest = squared.topk(min(count, pose.shape[1]), largest=False, sorted=False).values.amax(dim=-1, keepdim=True)
-    near = (squared <= farthest) & seen[:, None]  # a token that is not there is nobody's neighbour ...
-    return near | torch.eye(pose.shape[1], dtype=torch.bool, device=pose.device)  # ... but has itself: no empty softmax
+    near = (squared <= farthest) & mask[:, None]
+    # Padding attends to itself: a softmax over nothing would be NaN.
+    return near | torch.eye(pose.shape[1], dtype=torch.bool, device=pose.device)
 
 
-def place(
-    pose: Float[Tensor, "R M 3"],
-    own_pose: Float[Tensor, "R 3"],
-    itself: Bool[Tensor, "R M"],
-    reach: Float[Tensor, "R M"],
-) -> Float[Tensor, "R M 7"]:
-    """Where tokens lie and look in the agent's frame, and whether its lane leads there."""
-    ahead, left = in_frame(pose[..., :2], own_pose)
-    turned = pose[..., 2] - own_pose[:, None, 2]
+def relative_pose_features(
+    pose: Float[Tensor, "R S 3"],
+    agent_pose: Float[Tensor, "R 3"],
+    is_agent: Bool[Tensor, "R S"],
+    reachability: Float[Tensor, "R S"],
+) -> Float[Tensor, "R S 7"]:
+    """Scaled pose of tokens in the agent's frame, with their reachability from its lane."""
+    ahead, left = to_agent_frame(pose[..., :2], agent_pose)
+    rotation = pose[..., 2] - agent_pose[:, None, 2]
     distance = torch.log1p(torch.hypot(ahead, left))
-    return torch.stack(
-        [ahead / PLACE_SCALE_M, left / PLACE_SCALE_M, turned.cos(), turned.sin(), distance, itself.to(ahead), reach],
-        dim=-1,
-    )
+    scaled = [ahead / _POSITION_SCALE_M, left / _POSITION_SCALE_M]
+    return torch.stack([*scaled, rotation.cos(), rotation.sin(), distance, is_agent.to(ahead), reachability], dim=-1)

@@ -1,4 +1,4 @@
-"""From a trajectory and the scene it happens in to N latent tokens."""
+"""The trajectory encoder: from a trajectory and its scene to N latent tokens."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -8,13 +8,13 @@ from waycode.model.config import ModelConfig
 from waycode.model.layers import Blocks, causal_mask, mlp
 from waycode.model.scene_encoder import SceneTokens
 
-POSITION_SCALE_M = 20.0
+_POSITION_SCALE_M, _RESIDUAL_SCALE_M = 20.0, 5.0  # bring the inputs to the order of 1
 
 
 class TrajectoryEncoder(nn.Module):
-    """Queries: the trajectory, N latents, registers. Latents see the trajectory and earlier latents."""
+    """Transformer over the trajectory token, N latents and registers; latents attend to earlier latents only."""
 
-    mask: Tensor
+    mask: Tensor  # [L, L], L = 1 + N + registers
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -31,29 +31,35 @@ class TrajectoryEncoder(nn.Module):
     def forward(
         self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneTokens
     ) -> Float[Tensor, "R N D"]:
-        """Latents before any noise, in [-1, 1]."""
+        """Latents in [-1, 1], before any noise.
+
+        Args:
+            future_m: positions at the future steps, in the agent's frame at the current step.
+            valid: true where the position was observed.
+            scene: the scene around each agent.
+        """
         trajectory = self.embed(self._inputs(future_m, valid, scene.velocity_mps))  # [R, d]
         queries = self.queries.expand(len(future_m), -1, -1)
         x = torch.cat([trajectory[:, None], queries], dim=1)[:, None]  # [R, 1, 1 + N + registers, d]
         scene_mask = scene.mask[:, None, None]
         for block in self.blocks:
-            keys = block.attend_scene.keys_and_values(scene.tokens)
-            x = block(x, block.own_keys_and_values(x), keys, mask=self.mask, scene_mask=scene_mask)
+            scene_keys_values = block.attend_scene.keys_and_values(scene.tokens)
+            x = block(x, block.own_keys_and_values(x), scene_keys_values, mask=self.mask, scene_mask=scene_mask)
         latents = x[:, 0, 1 : 1 + self.config.num_tokens]
         return torch.tanh(self.project(self.norm(latents)))
 
     def _inputs(
         self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], velocity_mps: Float[Tensor, "R 2"]
     ) -> Float[Tensor, "R 5*T"]:
-        """Where the agent is, and how far that is from driving on as now; zero where it was not observed."""
+        """Positions, their residual to constant velocity, and validity; zero where not observed."""
         features = self.config.features
         time_s = torch.arange(1, features.future_steps + 1, device=future_m.device) * features.dt_s
-        surprise = future_m - velocity_mps[:, None] * time_s[:, None]
-        channels = torch.cat([future_m / POSITION_SCALE_M, surprise / (POSITION_SCALE_M / 4)], dim=-1)
+        residual = future_m - velocity_mps[:, None] * time_s[:, None]
+        channels = torch.cat([future_m / _POSITION_SCALE_M, residual / _RESIDUAL_SCALE_M], dim=-1)
         return torch.cat([channels * valid[..., None], valid[..., None].to(channels)], dim=-1).flatten(1)
 
     def _mask(self) -> Bool[Tensor, "L L"]:
-        """Who sees whom: everybody sees all, but latents see neither later latents nor registers."""
+        """All tokens attend to all, except that latents attend neither to later latents nor to registers."""
         latents = slice(1, 1 + self.config.num_tokens)
         length = 1 + self.config.num_tokens + self.config.registers
         mask = torch.ones(length, length, dtype=torch.bool)

@@ -184,8 +184,8 @@ def _encode(planner: Planner, scenes: Sequence[tuple[Scene, list[int]]]) -> torc
     config = planner.model.config.features
     batch = collate([extract(scene, agents, config=config) for scene, agents in scenes]).to(planner.device)
     rows = batch.agents.mask
-    seen = planner.model.see(batch.scene, batch.agents)
-    return planner.model.encode(batch.futures.position_m[rows], batch.futures.valid[rows], seen).cpu()
+    tokens = planner.model.scene_encoder(batch.scene, batch.agents)
+    return planner.model.encode(batch.future_m[rows], batch.future_valid[rows], tokens).cpu()
 
 
 def _batches(scenes: Iterable[Scene]) -> Iterator[list[tuple[int, Scene]]]:

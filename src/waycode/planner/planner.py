@@ -8,7 +8,7 @@ from pathlib import Path
 import numpy as np
 import torch
 
-from waycode.features import CutMap, collate, cut_map, extract
+from waycode.features import SegmentedMap, collate, extract, segment_map
 from waycode.model import Model
 from waycode.model.saved import load_model
 from waycode.objectives import Setting
@@ -29,7 +29,12 @@ class Planner:
 
     @staticmethod
     def from_pretrained(name_or_folder: str | Path, *, device: torch.device | str = "cpu") -> "Planner":
-        """Loads a bundled model by its name, or a model from its folder or from the folder of a training run."""
+        """Loads a model: a bundled one by its name, or from a model's folder or a training run's folder.
+
+        Args:
+            name_or_folder: such as "sumo-small" or "runs/mine".
+            device: to compute on.
+        """
         saved = load_model(name_or_folder)
         # Refinement needs gradients of latents only.
         return Planner(saved.model.to(device).requires_grad_(False), sigma_max_m=saved.sigma_max_m)
@@ -38,16 +43,16 @@ class Planner:
     def device(self) -> torch.device:
         return next(self.model.parameters()).device
 
-    def cut_map(self, features: MapFeatures) -> CutMap:
+    def segment_map(self, features: MapFeatures) -> SegmentedMap:
         """The map as `encode` needs it. Compute it once for scenes that share a map, such as the steps of a drive."""
-        return cut_map(features, config=self.model.config.features)
+        return segment_map(features, config=self.model.config.features)
 
     def encode(
         self,
         scene: Scene,
         agent: int | str | None = None,
         *,
-        cut: CutMap | None = None,
+        segmented_map: SegmentedMap | None = None,
         setting: Setting | None = None,
     ) -> View:
         """Encodes the scene for one of its agents.
@@ -55,23 +60,21 @@ class Planner:
         Args:
             scene: the scene; the model sees its map, and tracks and signals up to the current step.
             agent: index or id of a track; by default the ego, or else the first track to predict.
-            cut: the scene's map from `cut_map`, if it is known.
+            segmented_map: the scene's map from `segment_map`, if it is known.
             setting: the agent's surroundings, where the caller knows more than the scene tells: a simulator's exact
                 vehicle state, or a road that was prepared once for a scenario. It replaces `agent`.
         """
         began = time.perf_counter()
         index = _agent_index(scene, agent) if setting is None else setting.agent
-        example = extract(scene, [index], config=self.model.config.features, cut=cut)
+        example = extract(scene, [index], config=self.model.config.features, segmented_map=segmented_map)
         batch = collate([example]).to(self.device)
         with torch.no_grad():
-            seen = self.model.see(batch.scene, batch.agents)
-            memory = self.model.remember(seen)
+            embedding = self.model.encode_scene(batch.scene, batch.agents)
         return View(
             model=self.model,
             sigma_max_m=self.sigma_max_m,
             setting=Setting(scene=scene, agent=index, device=self.device) if setting is None else setting,
-            seen=seen,
-            memory=memory,
+            embedding=embedding,
             encode_s=time.perf_counter() - began,
         )
 

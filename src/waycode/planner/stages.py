@@ -20,7 +20,7 @@ def stages_of(view: View, plan: Plan, *, levels: int = 2) -> list[Stage]:
     codebook = view.model.codebook(levels)
     stages = []
     for depth, tried in by_depth.items():
-        ids = torch.tensor([row["tokens"] for row in tried], device=view.memory.velocity_mps.device)
+        ids = torch.tensor([row["tokens"] for row in tried], device=view.embedding.velocity_mps.device)
         stages.append(
             Stage(
                 position_m=view.decode_many(codebook.codes(ids)).position_m.cpu().double().numpy(),

@@ -15,8 +15,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from waycode.model import Model, SceneMemory, SceneTokens, Trajectories
-from waycode.model.search_adapter import PrefixDecoder, PrefixState
+from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
 from waycode.objectives import BaseObjective, Candidates, Objective, Setting, TerminalVariance, parse_objective
 from waycode.objectives.base import Then, Where
 from waycode.planner.codes import TokenCode, Tokens, as_code, as_float64, rounded_code
@@ -33,8 +32,7 @@ class View:
     model: Model
     sigma_max_m: Mapping[int, float]  # the gate: largest accepted final standard deviation, by number of tokens
     setting: Setting  # the agent and its surroundings
-    seen: SceneTokens  # the encoded scene
-    memory: SceneMemory  # the decoder's keys and values of the scene
+    embedding: SceneEmbedding  # the encoded scene, with the decoder's keys and values
     encode_s: float  # time it took to make this view
     clock: Callable[[], float] = time.perf_counter  # for deadlines and timings
 
@@ -304,9 +302,9 @@ class View:
         future_m, future_valid = np.zeros((num_steps, 2), np.float32), np.zeros(num_steps, np.bool_)
         future_m[:count] = rotate(offset, -self.setting.start_heading_rad) * known[:, None]
         future_valid[:count] = known
-        observed = torch.tensor(future_valid)[None].to(self.memory.velocity_mps.device)
+        observed = torch.tensor(future_valid)[None].to(self.embedding.velocity_mps.device)
         with torch.no_grad():
-            latents = self.model.encode(self._tensor(future_m)[None], observed, self.seen)[0]
+            latents = self.model.encode(self._tensor(future_m)[None], observed, self.embedding.tokens)[0]
         return rounded_code(latents, levels)
 
     def _search(
@@ -320,11 +318,11 @@ class View:
         deadline_s: float | None,
     ) -> SearchResult[Candidates]:
         """Beam search over the decoder's prefixes; `limits` are the gate's thresholds."""
-        decode = PrefixDecoder(self.model, self.memory)
+        decode = PrefixDecoder(self.model, self.embedding)
 
         def extend(
-            state: tuple[PrefixState, int] | None, parents: Tensor, tokens: Tensor
-        ) -> tuple[tuple[PrefixState, int], Candidates]:
+            state: tuple[PrefixCache | Tensor, int] | None, parents: Tensor, tokens: Tensor
+        ) -> tuple[tuple[PrefixCache | Tensor, int], Candidates]:
             prefix, length = (None, 0) if state is None else state
             longer, decoded = decode(prefix, parents, tokens)
             return (longer, length + 1), self._in_scene(decoded, num_tokens=length + 1)
@@ -340,7 +338,7 @@ class View:
             tie_break=lambda candidates: candidates.final_std_m[None],  # among equal costs, the most certain (ours)
             deadline_s=deadline_s,
             clock=self.clock,
-            device=self.memory.velocity_mps.device,
+            device=self.embedding.velocity_mps.device,
         )
 
     def _gate_limits(self, depth: int) -> Mapping[int, float]:
@@ -354,14 +352,15 @@ class View:
 
     def _decoded(self, latents: Float[Tensor, "K n D"]) -> Candidates:
         """The trajectories of whole codes, with gradients with respect to the latents."""
-        decoded = self.model.decode(latents.to(self.memory.velocity_mps)[None], self.memory)
+        decoded = self.model.decode(latents.to(self.embedding.velocity_mps)[None], self.embedding)
         return self._in_scene(decoded, num_tokens=latents.shape[1])
 
-    def _in_scene(self, decoded: Trajectories, *, num_tokens: int) -> Candidates:
+    def _in_scene(self, decoded: MeanAndStd, *, num_tokens: int) -> Candidates:
         """Transforms decoded trajectories from the agent's frame to the scene frame."""
+        mean_m, std_m = decoded
         return Candidates(
-            position_m=decoded.mean_m[0] @ self._rotation + self.setting.start_m,
-            std_m=decoded.std_m[0],
+            position_m=mean_m[0] @ self._rotation + self.setting.start_m,
+            std_m=std_m[0],
             num_tokens=num_tokens,
             dt_s=self.model.config.features.dt_s,
             setting=self.setting,
@@ -371,7 +370,7 @@ class View:
     def _rotation(self) -> Float[Tensor, "2 2"]:
         """Rotates row vectors from the agent's frame to the scene frame: v @ rotation."""
         cos, sin = np.cos(self.setting.start_heading_rad), np.sin(self.setting.start_heading_rad)
-        return torch.tensor([[cos, sin], [-sin, cos]]).to(self.memory.velocity_mps)
+        return torch.tensor([[cos, sin], [-sin, cos]]).to(self.embedding.velocity_mps)
 
     def _levels(self, objective: Objective, candidates: Candidates) -> Float[Tensor, "K M"]:
         """The costs as numbers in lexicographic order."""
@@ -397,7 +396,7 @@ class View:
         )
 
     def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.tensor(values).to(self.memory.velocity_mps)
+        return torch.tensor(values).to(self.embedding.velocity_mps)
 
 
 def _as_function(objective: Objective | str) -> Objective:

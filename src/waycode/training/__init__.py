@@ -1,1 +1,1 @@
-"""How models are trained: recipes, losses, data, checkpoints."""
+"""Training: recipes, losses, data, callbacks, runs."""

@@ -1,10 +1,10 @@
-"""What a recorded car could have done instead: another legal way over the lanes, driven as it drove.
+"""Alternative futures of recorded cars: another legal path over the lane graph, at the recorded speed (ours).
 
-A recording shows one future per car, search asks for others: a left turn of who went straight on, no lane change of who
-made one. Where every car changes lanes (an on-ramp) the decoder never sees one that stays. An alternative is made of
-the map: follow the lanes, by any of the ways at each fork, or change to the lane beside. The speed is the recorded one,
-less where a bend or the end of the lane asks for it, so that red lights, stop signs and leaders still count; a way that
-would hit somebody is no alternative. Nothing of this is in the paper.
+A recording has one future per car, but search asks for others: a left turn of a car that went straight on, or no lane
+change of a car that made one. Where every car changes lanes (an on-ramp), the decoder never sees one that stays. An
+alternative follows the lane graph, with a random successor at each fork, or changes to a neighbouring lane. Its speed
+is the recorded one, reduced in bends and before the end of the lane, so that red lights, stop signs and leaders still
+count. A path that collides with a recorded road user is no alternative.
 
 T future steps, P points of all centrelines.
 """
@@ -23,43 +23,50 @@ from waycode.scene.frames import rotate, wrap_angle
 from waycode.scene.geometry import box_corners, interpolate, project
 from waycode.scene.lane_graph import Adjacency
 
-ANOTHER_M = 1.5  # a way that is never so far from the recorded one is the same
-ROUNDS = 2  # how often each kind of alternative is tried: at a fork, for instance, the recorded way may come up again
+ANOTHER_M = 1.5  # an alternative is at some step at least this far from the recording
+ROUNDS = 2  # tries of each kind of alternative: at a fork, the recorded path may come up again
 CHANGE_AFTER_S = (0.5, 4.0)  # a lane change begins within this time
-LEAST_AHEAD_M = 15.0  # of the lane that is left, from where the change begins
-RETURN_S, LEAST_RETURN_M = 3.0, 10.0  # how long it takes back to the middle of the lane
+LEAST_AHEAD_M = 15.0  # remaining length of the lane that is left, from the start of the lane change
+RETURN_S, LEAST_RETURN_M = 3.0, 10.0  # time and least distance to return to the centreline
 ACCELERATION_MPS2, BRAKING_MPS2, GENTLE_BRAKING_MPS2 = 1.5, 3.0, 1.5
-LATERAL_MPS2 = 3.5  # who would have to turn faster is too fast for this way
+LATERAL_MPS2 = 3.5  # a path with a higher lateral acceleration is no alternative
 STOP_BEFORE_END_M = 3.0
-MOST_LANES = 30  # of one way: it may go around in a ring
-STRIDE = 5  # every so many steps it is looked whether somebody is hit
+MOST_LANES = 30  # of one path: it may lead around in a ring
+_STRIDE = 5  # collisions are checked every fifth step
 
 
 @dataclass(frozen=True, kw_only=True)
 class _Car:
-    """A car on a lane that is seen at every step from now on."""
+    """A car on a lane that is observed at the current step and all future steps."""
 
     lane: int
-    along_m: float  # of that lane
+    along_m: float  # arclength on that lane
     position_m: Float[np.ndarray, " 2"]
     heading_rad: float
-    speed_mps: Float[np.ndarray, " T_plus_1"]  # recorded, the current one first
+    speed_mps: Float[np.ndarray, " T_plus_1"]  # recorded, from the current step on
     recorded_m: Float[np.ndarray, "T 2"]
-    reach_m: float  # how far it went
+    reach_m: float  # distance that the path must cover
 
 
 @dataclass(frozen=True)
 class _Way:
-    """A path, and where on it its lane ends for good (infinite if it goes on)."""
+    """A path, and the arclength at which its last lane ends without a successor (infinite if it goes on)."""
 
     path: Path
     end_m: float
 
 
-def another_way(
+def alternative_future(
     scene: Scene, agent: int, rng: np.random.Generator, *, steps: int
 ) -> Float32[np.ndarray, "steps 2"] | None:
-    """Positions at the steps after the current one, in the agent's frame; None if nothing else could have been done."""
+    """Positions of an alternative future in the agent's frame; None if none was found.
+
+    Args:
+        scene: with the recorded future.
+        agent: index of the track.
+        rng: decides on the kind of alternative, on forks and on the start of a lane change.
+        steps: number of future steps.
+    """
     car = _car(scene, agent, steps)
     if car is None:
         return None
@@ -71,7 +78,7 @@ def another_way(
         driven = None if way is None else _driven(way, car, dt_s=scene.dt_s)
         if driven is None or np.linalg.norm(driven[0] - car.recorded_m, axis=1).max() < ANOTHER_M:
             continue
-        if not _hits_somebody(scene, agent, *driven):
+        if not _collides(scene, agent, *driven):
             return rotate(driven[0] - car.position_m, np.array(-car.heading_rad)).astype(np.float32)
     return None
 
@@ -155,8 +162,8 @@ def _others_go_on(lanes: Lanes, lane: int) -> bool:
 
 
 def _driven(way: _Way, car: _Car, *, dt_s: float) -> tuple[Float[np.ndarray, "T 2"], Float[np.ndarray, " T"]] | None:
-    """Positions and headings of who drives this way about as fast as recorded; None if it would be too fast for it."""
-    path = replace(way.path, limit_known=np.zeros(len(way.path.points_m), np.bool_))  # bends count, not the limit
+    """Positions and headings along the path at about the recorded speed; None if that is too fast for its bends."""
+    path = replace(way.path, limit_known=np.zeros(len(way.path.points_m), np.bool_))  # only bends count
     most = path.speed_profile(fallback_mps=np.inf)
     to_end = way.end_m - STOP_BEFORE_END_M - SPACING_M * np.arange(len(most))
     most = np.minimum(most, np.sqrt(2 * GENTLE_BRAKING_MPS2 * np.maximum(to_end, 0)))
@@ -180,20 +187,20 @@ def _driven(way: _Way, car: _Car, *, dt_s: float) -> tuple[Float[np.ndarray, "T 
 def _returning(
     offset_m: float, slope: float, share: Float[np.ndarray, " T"], length_m: float
 ) -> Float[np.ndarray, " T"]:
-    """Offsets that begin with this one and its slope, and end in the middle of the lane (polynomial of fifth order)."""
+    """Lateral offsets that start with this offset and slope and end on the centreline (fifth-order polynomial)."""
     u = np.clip(share, 0, 1)
     rest = offset_m * (1 - u**3 * (10 - 15 * u + 6 * u**2))
     return rest + slope * length_m * u * (1 - u) ** 3 * (1 + 3 * u)
 
 
-def _hits_somebody(
+def _collides(
     scene: Scene, agent: int, position_m: Float[np.ndarray, "T 2"], heading_rad: Float[np.ndarray, " T"]
 ) -> bool:
-    """Whether the way runs into a road user who does what was recorded."""
-    tracks, seen = scene.tracks, slice(STRIDE - 1, None, STRIDE)
+    """Whether the trajectory collides with another recorded road user."""
+    tracks, seen = scene.tracks, slice(_STRIDE - 1, None, _STRIDE)
     size = np.ones(len(position_m[seen]))
     corners = box_corners(
         position_m[seen], heading_rad[seen],
         length_m=tracks.length_m[agent] * size, width_m=tracks.width_m[agent] * size,
     )  # fmt: skip
-    return hits_recorded(corners, scene, agent, every=STRIDE)
+    return hits_recorded(corners, scene, agent, every=_STRIDE)

@@ -1,17 +1,14 @@
-"""The card that goes with a model: its data, its training, how good it is, and what may be done with it."""
+"""The model card: data, training, results and licence of a model."""
 
 import json
 from collections.abc import Mapping
 from dataclasses import dataclass
-from pathlib import Path
 
 from waycode.dataset.dataset import DatasetInfo
-from waycode.model.saved import CARD_FILE
+from waycode.model.saved import SavedModel
 from waycode.training.config import TrainingConfig
-from waycode.training.folders import model_folder
-from waycode.training.journal import Effort
 
-FREE_SOURCES = ("sumo",)  # generated scenes: nobody else's rights are in them
+_FREE_SOURCES = ("sumo",)  # generated scenes carry no third-party rights
 FREE_LICENCE = "Apache-2.0. The model was trained on generated scenes only."
 BOUND_LICENCE = (
     "The terms of the training data apply to these weights: they must not be redistributed. "
@@ -19,25 +16,43 @@ BOUND_LICENCE = (
 )
 
 
+@dataclass
+class Effort:
+    """Cost of a run so far, over all sessions; part of every checkpoint."""
+
+    steps: int = 0
+    samples: int = 0
+    seconds: float = 0.0
+    waited_s: float = 0.0  # for data
+
+    @property
+    def samples_per_s(self) -> float:
+        return self.samples / self.seconds if self.seconds else 0.0
+
+    @property
+    def waiting_share(self) -> float:
+        return self.waited_s / self.seconds if self.seconds else 0.0
+
+
 @dataclass(frozen=True, kw_only=True)
 class TrainingData:
-    """What the card says of the scenes."""
+    """Origin of a model: its datasets, and the weights that training started from."""
 
     training: DatasetInfo
     validation: DatasetInfo
     num_agents: int  # that can be modelled, in the training scenes
-    init: str | None = None
-    init_is_free: bool = True  # whether the weights that training began with may be given on
+    init: str | None = None  # name or folder of the initial weights
+    init_is_free: bool = True  # whether these may be redistributed
 
     @property
     def is_free(self) -> bool:
-        return self.training.source in FREE_SOURCES and self.init_is_free
+        """Whether the weights may be redistributed."""
+        return self.training.source in _FREE_SOURCES and self.init_is_free
 
 
-def is_free(name_or_folder: str | Path) -> bool:
-    """Whether the weights of a model may be given on: a bundled one's, or those whose card says so."""
-    folder = model_folder(name_or_folder)
-    return folder is None or ((folder / CARD_FILE).is_file() and FREE_LICENCE in (folder / CARD_FILE).read_text())
+def is_free(saved: SavedModel) -> bool:
+    """Whether the weights of a model may be redistributed, by its card."""
+    return FREE_LICENCE in saved.card
 
 
 def model_card(
@@ -51,11 +66,49 @@ def model_card(
     figures: Mapping[str, float],
     thresholds: Mapping[int, float],
 ) -> str:
-    """The card as Markdown."""
+    """Writes the card, as Markdown.
+
+    Args:
+        config: of the run.
+        data: what the model was trained on.
+        step: steps done so far.
+        sigma: noise of the tokens at this step.
+        num_parameters: of the model.
+        effort: time and samples so far.
+        figures: validation ADE in metres, by `column/tokens`.
+        thresholds: greatest trusted standard deviation of the last position in metres, by number of tokens.
+    """
+    model, features = config.model, config.model.features
+    layers = f"{model.scene_layers} scene, {model.encoder_layers} encoder, {model.decoder_layers} decoder layers"
+    about_model = [
+        "A conditional trajectory autoencoder: a trajectory, given its scene, becomes a few ordered tokens, and back.",
+        "",
+        f"- {num_parameters:,} parameters; width {model.width}, {model.heads} heads, {layers}",
+        f"- {model.num_tokens} tokens of {model.token_dim} numbers each",
+        f"- {features.history_steps} steps of history, {features.future_steps} of future, {features.dt_s:g} s apart",
+    ]
+    about_data = [
+        f"- training: {_dataset(data.training)}, {data.num_agents:,} road users that can be modelled",
+        f"- validation: {_dataset(data.validation)}",
+        f"- settings of the training data: `{json.dumps(dict(data.training.settings), sort_keys=True)}`",
+    ]
+    if data.training.settings_sha256 == data.validation.settings_sha256:
+        about_data.append("- the validation scenes ARE the training scenes: the figures say nothing about unseen ones")
+    measured = "" if effort.steps == step else f" (measured over {effort.steps:,} of the steps)"
+    about_training = [
+        f"- {step:,} of {config.steps:,} steps, {config.scenes_per_batch} scenes with up to "
+        f"{config.agents_per_scene} road users each",
+        f"- {effort.seconds / 3600:.2f} hours, {effort.samples_per_s:.0f} samples/s, "
+        f"{effort.waiting_share:.1%} of the time waiting for data{measured}",
+        f"- noise of the tokens at the end: sigma {sigma:.3f}",
+        f"- learning rate {config.learning_rate:g}, seed {config.seed}",
+    ]
+    if data.init:
+        about_training.append(f"- began with the weights of {data.init}")
     sections = {
-        "Model": _model_lines(config, num_parameters),
-        "Data": _data_lines(data),
-        "Training": _training_lines(config, step=step, sigma=sigma, effort=effort, init=data.init),
+        "Model": about_model,
+        "Data": about_data,
+        "Training": about_training,
         "Reconstruction": _result_lines(figures, thresholds),
         "Licence": [FREE_LICENCE if data.is_free else BOUND_LICENCE],
     }
@@ -64,58 +117,21 @@ def model_card(
 
 
 def table_of(figures: Mapping[str, float]) -> dict[str, list[float]]:
-    """Figures named `column/number of tokens` as columns of a table."""
+    """Columns of a table, from figures named `column/tokens`."""
     table: dict[str, list[float]] = {}
     for name, value in figures.items():
         table.setdefault(name.rpartition("/")[0], []).append(value)
     return table
 
 
-def _model_lines(config: TrainingConfig, num_parameters: int) -> list[str]:
-    model = config.model
-    layers = f"{model.scene_layers} scene, {model.encoder_layers} encoder, {model.decoder_layers} decoder layers"
-    return [
-        "A conditional trajectory autoencoder: a trajectory, given its scene, becomes a few ordered tokens, and back.",
-        "",
-        f"- {num_parameters:,} parameters; width {model.width}, {model.heads} heads, {layers}",
-        f"- {model.num_tokens} tokens of {model.token_dim} numbers each",
-        f"- {model.features.history_steps} steps of history, {model.features.future_steps} of future, "
-        f"{model.features.dt_s:g} s apart",
-    ]
-
-
-def _data_lines(data: TrainingData) -> list[str]:
-    lines = [
-        f"- training: {_dataset(data.training)}, {data.num_agents:,} road users that can be modelled",
-        f"- validation: {_dataset(data.validation)}",
-        f"- settings of the training data: `{json.dumps(dict(data.training.settings), sort_keys=True)}`",
-    ]
-    if data.training.settings_sha256 == data.validation.settings_sha256:
-        lines.append("- the validation scenes ARE the training scenes: the figures say nothing about unseen ones")
-    return lines
-
-
 def _dataset(info: DatasetInfo) -> str:
     return f"{info.num_scenes:,} scenes of source `{info.source}` (settings {info.settings_sha256[:12]})"
-
-
-def _training_lines(config: TrainingConfig, *, step: int, sigma: float, effort: Effort, init: str | None) -> list[str]:
-    measured = "" if effort.steps == step else f" (measured over {effort.steps:,} of the steps)"
-    lines = [
-        f"- {step:,} of {config.steps:,} steps, {config.scenes_per_batch} scenes with up to "
-        f"{config.agents_per_scene} road users each",
-        f"- {effort.seconds / 3600:.2f} hours, {effort.samples_per_s:.0f} samples/s, "
-        f"{effort.waiting_share:.1%} of the time waiting for data{measured}",
-        f"- noise of the tokens at the end: sigma {sigma:.3f}",
-        f"- learning rate {config.learning_rate:g}, seed {config.seed}",
-    ]
-    return [*lines, f"- began with the weights of {init}"] if init else lines
 
 
 def _result_lines(figures: Mapping[str, float], thresholds: Mapping[int, float]) -> list[str]:
     table = table_of(figures)
     if not table:
-        return ["Not judged."]
+        return ["Not validated."]
     depth = max(len(column) for column in table.values())
     rows = [[str(count + 1), *(f"{column[count]:.3f}" for column in table.values())] for count in range(depth)]
     lines = ["ADE in metres on a fixed part of the validation scenes (means over 3, 5 and 8 s, then over types):", ""]

@@ -1,15 +1,27 @@
-"""How a model is trained; recipes are functions that return one of these."""
+"""The configuration of a training run; recipes are functions that return one. Overrides from the command line."""
 
-from collections.abc import Callable
-from dataclasses import dataclass, field, replace
+import ast
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field, replace
 from enum import StrEnum
+from typing import Any
 
+import numpy as np
+
+from waycode.dataset.dataset import Dataset
 from waycode.features import FeatureConfig
 from waycode.model import ModelConfig
+from waycode.model.config import config_from_json
+from waycode.scene import WaycodeError
+
+
+class TrainingError(WaycodeError):
+    """A run that cannot be started or resumed."""
 
 
 class NestedDropout(StrEnum):
-    """How the decoder learns to do with fewer tokens (paper, sections 3.2 and A.3)."""
+    """How the decoder is trained on prefixes (paper, sections 3.2 and A.3)."""
 
     SAMPLED = "sampled"  # the paper's: a random number of tokens per example
     EXPECTED = "expected"  # all numbers of tokens at once, weighted by their probability: the same mean, less variance
@@ -18,29 +30,25 @@ class NestedDropout(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class NoiseConfig:
-    """The adaptive noise of appendix A.4: sigma moves by (1 - gamma) * delta a step, up while ADE <= target."""
+    """The adaptive noise of appendix A.4: sigma moves by (1 - gamma) * delta per step, up while ADE <= target."""
 
     target_ade_m: float = 1.0
     gamma: float = 0.9995
     delta: float = 0.01
-    max_sigma: float = 1.0  # short runs would overshoot: more noise than this only eats capacity
+    max_sigma: float = 1.0  # short runs would overshoot: more noise than this only costs capacity
     fixed_sigma: float | None = None  # the ablation: no adaptation
-    # Share of the examples whose tokens are rounded to two levels instead (straight-through). Against noise alone the
-    # encoder sends its first token again in the later ones; what is rounded needs no repetition, but a refinement.
+    # Share of the examples whose tokens are rounded to two levels instead (straight-through; ours). With noise alone,
+    # the encoder repeats the first token in later ones; with rounding, later tokens have to refine it.
     rounded_share: float = 0.0
 
     def __post_init__(self) -> None:
         if not 0 <= self.rounded_share <= 1:
             raise ValueError(f"rounded_share is {self.rounded_share}, expected 0 to 1")
 
-    @property
-    def rate_per_step(self) -> float:
-        return (1 - self.gamma) * self.delta
-
 
 @dataclass(frozen=True, kw_only=True)
 class TrainingConfig:
-    """Everything that a run depends on but the data."""
+    """Everything that a run depends on, except the data. Weights of losses that are ours are 0 in the paper."""
 
     model: ModelConfig = field(default_factory=ModelConfig)
     noise: NoiseConfig = field(default_factory=NoiseConfig)
@@ -48,21 +56,21 @@ class TrainingConfig:
     beta: float = 0.5  # of the beta-NLL
     steps: int = 10_000
     scenes_per_batch: int = 16
-    agents_per_scene: int = 4
-    learning_rate: float = 8e-4
+    agents_per_scene: int = 4  # at most
+    learning_rate: float = 8e-4  # the highest of the schedule
     weight_decay: float = 0.02
-    warm_up: float = 0.05  # share of the steps; then a cosine down to zero. 0 keeps the rate constant
-    clip_norm: float = 1.0
-    mirror: bool = True
-    alternative_share: float = 0.0  # how often a car is taught another legal way in place of the recorded one
-    history_dropout: float = 0.0  # how often the modelled agent's past is hidden (closed loop)
-    path_weight: float = 0.0  # of the distance in metres beside the recorded path
-    acceleration_weight: float = 0.0  # of the error of the acceleration in m/s2
-    realism_weight: float = 0.0  # of what random codes decode to: off the lanes, over the edge, beyond a car's limits
-    collision_weight: float = 0.0  # of the loss for driving into others (closed loop)
+    warm_up: float = 0.05  # share of the steps; then a cosine down to zero. 0: constant rate
+    clip_norm: float = 1.0  # of the gradient
+    mirror: bool = True  # mirrors half of the examples
+    alternative_share: float = 0.0  # share of cars trained on an alternative to the recorded future, if there is one
+    history_dropout: float = 0.0  # share of modelled agents whose history is hidden
+    path_weight: float = 0.0  # of the lateral distance to the recorded path, in metres
+    acceleration_weight: float = 0.0  # of the acceleration error, in m/s^2
+    realism_weight: float = 0.0  # of rule violations of random codes: off lane, over road edges, beyond a car's limits
+    collision_weight: float = 0.0  # of the overlap with other agents, in metres
     seed: int = 0
-    validate_every: int = 1000
-    checkpoint_every: int = 250
+    validate_every: int = 1000  # steps
+    checkpoint_every: int = 250  # steps
 
     def __post_init__(self) -> None:
         for name in ("steps", "scenes_per_batch", "agents_per_scene", "validate_every", "checkpoint_every"):
@@ -89,18 +97,18 @@ def small() -> TrainingConfig:
     """The recipe of the shipped models, for two CPU cores."""
     return TrainingConfig(
         model=ModelConfig(),
-        # 3e-4 a step, so that sigma rises early; with a target of 1.2 m it stood still at 0.2. A channel of amplitude 1
-        # is used best by two levels from about 0.6 on, but such noise flips too many bits to be trusted: hence 0.5.
+        # 3e-4 per step, so that sigma rises early; with a target of 1.2 m it stayed at 0.2. Two levels become the best
+        # use of a channel of amplitude 1 at a sigma of about 0.6, but that much noise flips too many bits: hence 0.5.
         noise=NoiseConfig(target_ade_m=2.0, gamma=0.97, delta=0.01, max_sigma=0.5),
         steps=7_500,
     )
 
 
 def small_finish() -> TrainingConfig:
-    """The last stage of the shipped models, with `--init`: tokens that refine each other, ways that can be driven.
+    """The last stage of the shipped models, with `--init`: later tokens refine, trajectories can be driven.
 
-    Half of the examples are rounded, and the losses of path and acceleration make up for what an error of a few
-    decimetres in position hides: a way beside the lane, or one that no car could follow.
+    Half of the examples are rounded. Losses on path and acceleration penalise what a position error of a few
+    decimetres hides: driving beside the lane, or motion that no car can follow.
     """
     return replace(
         small(), noise=NoiseConfig(fixed_sigma=0.4, rounded_share=0.5), path_weight=1.0, acceleration_weight=0.3,
@@ -132,7 +140,7 @@ def paper_nuplan() -> TrainingConfig:
 
 
 def closed_loop() -> TrainingConfig:
-    """`small`, made robust for driving in a loop."""
+    """`small` for closed-loop driving."""
     return replace(small(), history_dropout=0.5, collision_weight=0.2)
 
 
@@ -144,3 +152,69 @@ RECIPES: dict[str, Callable[[], TrainingConfig]] = {
     "paper-nuplan": paper_nuplan,
     "closed-loop": closed_loop,
 }
+
+
+def override(config: TrainingConfig, settings: Sequence[str]) -> TrainingConfig:
+    """Changes fields of the configuration by settings such as `noise.target_ade_m=0.8`; names and types are checked.
+
+    Not by tyro: it answers an error by printing a box and leaving the process, and does not list available names.
+    """
+    content = config_as_json(config)
+    for setting in settings:
+        name, equals, text = (part.strip() for part in setting.partition("="))
+        if not equals:
+            raise TrainingError(f"the setting {setting!r} has no '=', expected one such as model.width=128")
+        *path, field_name = name.split(".")
+        group: Any = content
+        for part in path:
+            group = group.get(part) if isinstance(group, dict) else None
+        if not isinstance(group, dict):
+            raise TrainingError(f"there is no group of settings {'.'.join(path)!r}; available: {', '.join(content)}")
+        if field_name not in group or isinstance(group[field_name], dict):
+            where = ".".join(path) or "the recipe"
+            raise TrainingError(f"there is no setting {field_name!r} in {where}; available: {', '.join(group)}")
+        group[field_name] = _parse(text)
+    try:
+        return config_from_json(TrainingConfig, content)  # all at once: fields may only fit together
+    except ValueError as error:
+        raise TrainingError(f"the settings do not fit: {error}") from error
+
+
+def config_as_json(config: TrainingConfig) -> dict[str, Any]:
+    """The configuration as JSON holds it."""
+    content: dict[str, Any] = json.loads(json.dumps(asdict(config)))
+    return content
+
+
+def config_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[str]:
+    """Differences between two configurations as nested dictionaries, one phrase per field."""
+    found = []
+    for name in sorted({*before, *after}):
+        old, new = before.get(name), after.get(name)
+        if isinstance(old, Mapping) and isinstance(new, Mapping):
+            found += [f"{name}.{phrase}" for phrase in config_changes(old, new)]
+        elif old != new:
+            found.append(f"{name} is {old}, asked for {new}")
+    return found
+
+
+def check_fit(dataset: Dataset, features: FeatureConfig) -> None:
+    """Refuses a dataset that is empty or has another time step than the model."""
+    if len(dataset) == 0:
+        raise TrainingError(f"{dataset.folder} has no scenes")
+    dt_s = dataset[0].dt_s
+    if not np.isclose(dt_s, features.dt_s):
+        raise TrainingError(
+            f"the scenes of {dataset.folder} have steps of {dt_s:g} s, the model expects {features.dt_s:g} s"
+        )
+
+
+def _parse(text: str) -> Any:
+    """A number, true, false or none; any other text as it is."""
+    words = {"true": True, "false": False, "none": None}
+    if text.lower() in words:
+        return words[text.lower()]
+    try:
+        return ast.literal_eval(text)
+    except (ValueError, SyntaxError):
+        return text

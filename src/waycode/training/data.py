@@ -1,6 +1,6 @@
-"""Training examples from datasets: which scenes and agents make up step k is a pure function of the seed and k.
+"""Training examples from datasets. The scenes and agents of step k are a pure function of the seed and k.
 
-A run that was interrupted therefore goes on with exactly the batches that it would have seen.
+A resumed run hence continues with exactly the batches of an uninterrupted one.
 """
 
 import time
@@ -16,35 +16,32 @@ from torch.utils import data
 
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.workers import run_tasks
-from waycode.features import Batch, Example, collate, extract
-from waycode.features.mirror import mirror
+from waycode.features import Batch, Example, collate, extract, mirror
 from waycode.scene import Scene, TrackType
 from waycode.scene.manoeuvre import Manoeuvre, classify
-from waycode.training.alternatives import another_way
-from waycode.training.checks import check_fit
-from waycode.training.config import TrainingConfig
-from waycode.training.errors import TrainingError
+from waycode.training.alternatives import alternative_future
+from waycode.training.config import TrainingConfig, TrainingError, check_fit
 
-MIN_FUTURE_STEPS = 30  # of the modelled agents' future must be observed
-OFF_MAP_M = 15.0  # from every lane
-STANDING_SHARE = 0.3  # how often a standing agent is drawn, compared with one of another manoeuvre
-SCENES_PER_TASK = 100
-SCENES_PER_RUN, SCENES_PER_WINDOW = 50, 1600  # a dataset keeps files with 2,048 scenes open
+_MIN_OBSERVED_STEPS = 30  # of a modelled agent's future
+_OFF_MAP_M = 15.0  # from the nearest lane
+_STANDING_SHARE = 0.3  # weight of standing agents, compared with agents of other manoeuvres
+_SCENES_PER_TASK = 100
+_SCENES_PER_RUN, _SCENES_PER_WINDOW = 50, 1600  # a dataset keeps files with 2,048 scenes open
 
-AgentKind = tuple[int, Manoeuvre]  # the type of road user, and what it does
+AgentKind = tuple[int, Manoeuvre]  # type of the track, and its manoeuvre
 SceneAgents = list[tuple[int, AgentKind]]  # the tracks of a scene that can be modelled
 
 
 @dataclass(frozen=True)
 class AgentIndex:
-    """The agents of every scene that can be modelled, and how often each is to be drawn."""
+    """The agents of every scene that can be modelled, with sampling weights."""
 
-    starts: Int[np.ndarray, " scenes_plus_1"]
-    tracks: Int[np.ndarray, " agents"]
+    starts: Int[np.ndarray, " scenes_plus_1"]  # of each scene in the arrays below
+    tracks: Int[np.ndarray, " agents"]  # index of the track in its scene
     weights: Float[np.ndarray, " agents"]
 
     def draw(self, scene: int, count: int, rng: np.random.Generator) -> list[int]:
-        """Different agents of a scene, by weight; all of them if there are no more."""
+        """Draws up to `count` different agents of a scene, by weight."""
         part = slice(self.starts[scene], self.starts[scene + 1])
         tracks, weights = self.tracks[part], self.weights[part]
         chosen = rng.choice(len(tracks), size=min(count, len(tracks)), replace=False, p=weights / weights.sum())
@@ -54,10 +51,16 @@ class AgentIndex:
 def index_agents(
     dataset: Dataset, *, workers: int = 1, on_scenes: Callable[[int], None] = lambda count: None
 ) -> AgentIndex:
-    """Finds what every agent does and balances manoeuvres and kinds of road users: rare ones are drawn more often."""
+    """Indexes the agents of a dataset; the weights balance manoeuvres and types of road users.
+
+    Args:
+        dataset: all its scenes are read.
+        workers: number of processes.
+        on_scenes: called with the number of scenes of each finished part.
+    """
     count = len(dataset)
     parts = {
-        str(start): range(start, min(start + SCENES_PER_TASK, count)) for start in range(0, count, SCENES_PER_TASK)
+        str(start): range(start, min(start + _SCENES_PER_TASK, count)) for start in range(0, count, _SCENES_PER_TASK)
     }
     tasks = {name: (dataset.folder, scenes) for name, scenes in parts.items()}
     agents: dict[str, list[SceneAgents]] = {}
@@ -74,37 +77,37 @@ def index_agents(
 
 
 def balancing_weights(kinds: Sequence[AgentKind]) -> Float[np.ndarray, " agents"]:
-    """Kinds are drawn with the square root of their number, those that stand still more seldom."""
+    """Weights by which a kind is drawn in proportion to the square root of its number; standing agents less often."""
     seen = Counter(kinds)
-    share = {kind: (STANDING_SHARE if kind[1] == Manoeuvre.STANDING else 1.0) for kind in seen}
+    share = {kind: (_STANDING_SHARE if kind[1] == Manoeuvre.STANDING else 1.0) for kind in seen}
     return np.array([share[kind] / np.sqrt(seen[kind]) for kind in kinds], np.float64)
 
 
 def modelled_agents(scene: Scene) -> list[int]:
-    """Tracks of a known type that are seen now and for long enough afterwards."""
+    """Tracks of a known type that are observed at the current step and for long enough after it."""
     future = scene.tracks.valid[:, scene.current_step + 1 :]
     now = scene.tracks.valid[:, scene.current_step]
     known = scene.tracks.types != TrackType.OTHER
-    enough = max(1, min(MIN_FUTURE_STEPS, future.shape[1]))  # a scene may end earlier
+    enough = max(1, min(_MIN_OBSERVED_STEPS, future.shape[1]))  # a scene may be shorter
     return [int(track) for track in np.flatnonzero(now & known & (future.sum(axis=1) >= enough))]
 
 
 def leaves_map(scene: Scene, agents: Sequence[int]) -> Bool[np.ndarray, " agents"]:
-    """Which vehicles were seen last where the map has no lanes any more: it was cut off around somebody else.
+    """Vehicles whose last observed position is off the map: maps are cropped around the ego.
 
-    Nobody can say where the road goes there, and a model that is asked to learns not to trust the map.
+    The road beyond the map is unknown, and training on such futures teaches a model not to trust the map.
     """
     if len(scene.map.lanes) == 0:
         return np.zeros(len(agents), np.bool_)
     chosen, tracks = np.asarray(agents, np.int64), scene.tracks
     last = tracks.num_steps - 1 - tracks.valid[chosen, ::-1].argmax(axis=1)
     last_m = tracks.position_m[chosen, last].astype(np.float64)
-    away = scene.map.lanes.graph.distance_m(last_m) > OFF_MAP_M
+    away = scene.map.lanes.graph.distance_m(last_m) > _OFF_MAP_M
     return away & (tracks.types[chosen] == TrackType.VEHICLE)
 
 
 def _agents_of(task: tuple[Path, range]) -> list[SceneAgents]:
-    """Per scene: its agents, each with its type and manoeuvre."""
+    """Agents of each scene, with type and manoeuvre."""
     folder, scenes = task
     dataset = Dataset(folder)
     found = []
@@ -118,7 +121,7 @@ def _agents_of(task: tuple[Path, range]) -> list[SceneAgents]:
 
 
 class Examples(data.Dataset[Example]):
-    """Examples by (scene, seed); the seed chooses the agents, who does something else, and whether it is mirrored."""
+    """Examples by (scene, seed); the seed decides on agents, alternative futures and mirroring."""
 
     def __init__(self, dataset: Dataset, agents: AgentIndex, config: TrainingConfig):
         self.dataset, self.agents, self.config = dataset, agents, config
@@ -130,24 +133,26 @@ class Examples(data.Dataset[Example]):
         recorded = self.dataset[scene]
         example = extract(recorded, chosen, config=self.config.model.features)
         if self.config.alternative_share:
-            example = self._otherwise(example, recorded, chosen, rng)
+            example = self._with_alternatives(example, recorded, chosen, rng)
         return mirror(example) if self.config.mirror and rng.random() < 0.5 else example
 
-    def _otherwise(self, example: Example, scene: Scene, agents: list[int], rng: np.random.Generator) -> Example:
-        """The example with other futures for some of the cars."""
+    def _with_alternatives(
+        self, example: Example, scene: Scene, agents: list[int], rng: np.random.Generator
+    ) -> Example:
+        """The example with alternative futures for some of the cars."""
         future, valid = example.future_m.copy(), example.future_valid.copy()
         for row, agent in enumerate(agents):
             if rng.random() < self.config.alternative_share:
-                way = another_way(scene, agent, rng, steps=future.shape[1])
-                if way is not None:
-                    future[row], valid[row] = way, True
+                alternative = alternative_future(scene, agent, rng, steps=future.shape[1])
+                if alternative is not None:
+                    future[row], valid[row] = alternative, True
         return replace(example, future_m=future, future_valid=valid)
 
 
 class StepSampler(data.Sampler[list[tuple[int, int]]]):
-    """The (scene, seed) keys of every step, in passes over shuffled scenes; starts anywhere.
+    """The (scene, seed) keys of every step from `first_step` on, in passes over shuffled scenes.
 
-    Neighbouring scenes stay within a window of the pass, because they lie in the same file: opening a file costs more
+    Neighbouring scenes stay within a window of the pass, because they are in the same file: opening a file costs more
     than reading a scene of it.
     """
 
@@ -155,7 +160,7 @@ class StepSampler(data.Sampler[list[tuple[int, int]]]):
         self.scenes, self.config, self.first_step = np.asarray(scenes), config, first_step
 
     def __len__(self) -> int:
-        return self.config.steps  # of the whole run: the trainer counts from its beginning, also when it is resumed
+        return self.config.steps  # of the whole run: the trainer counts from its beginning even if it is resumed
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         size = min(self.config.scenes_per_batch, len(self.scenes))
@@ -169,15 +174,15 @@ class StepSampler(data.Sampler[list[tuple[int, int]]]):
 
 
 def shuffle_nearby(scenes: Int[np.ndarray, " n"], rng: np.random.Generator) -> Int[np.ndarray, " n"]:
-    """The scenes in random order: runs of neighbours are shuffled, then the scenes of many runs among each other."""
-    run_of_scene = np.arange(len(scenes)) // SCENES_PER_RUN
+    """Shuffles runs of neighbouring scenes, then the scenes within windows of many runs."""
+    run_of_scene = np.arange(len(scenes)) // _SCENES_PER_RUN
     order = np.argsort(rng.permutation(run_of_scene[-1] + 1)[run_of_scene], kind="stable")
-    window = np.arange(len(scenes)) // SCENES_PER_WINDOW
+    window = np.arange(len(scenes)) // _SCENES_PER_WINDOW
     return scenes[order[np.lexsort([rng.random(len(scenes)), window])]]
 
 
 class TimedLoader:
-    """Batches of a loader; adds up how long they were waited for."""
+    """Batches of a loader; reports the seconds spent waiting for each."""
 
     def __init__(self, loader: data.DataLoader[Batch], on_wait: Callable[[float], None]):
         self.loader, self.on_wait = loader, on_wait
@@ -194,7 +199,14 @@ class TimedLoader:
 
 
 class SceneData(lightning.LightningDataModule):
-    """Training batches; the trainer's step says where to go on."""
+    """Training batches, from the trainer's current step on.
+
+    Args:
+        folder: dataset to train on.
+        config: of the run.
+        workers: processes that read scenes; 0 reads them in this process.
+        on_scenes: called with the number of scenes indexed, before the first step.
+    """
 
     def __init__(
         self,
@@ -210,10 +222,12 @@ class SceneData(lightning.LightningDataModule):
         self.agents = index_agents(self.dataset, workers=max(1, workers + 1), on_scenes=on_scenes)
         self._waited_s = 0.0
         if len(self.agents.tracks) == 0:
-            raise TrainingError(f"{folder} has no road user that is seen now and for {MIN_FUTURE_STEPS} steps after")
+            raise TrainingError(
+                f"{folder} has no road user that is observed at the current step and for {_MIN_OBSERVED_STEPS} after it"
+            )
 
     def take_waited_s(self) -> float:
-        """Seconds that were spent waiting for batches since the last call."""
+        """Seconds spent waiting for batches since the last call."""
         waited, self._waited_s = self._waited_s, 0.0
         return waited
 

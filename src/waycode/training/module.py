@@ -1,31 +1,31 @@
-"""One training step, as a Lightning module."""
+"""One training step, as a Lightning module. R rows: the modelled agents of all scenes."""
 
 import math
+from dataclasses import replace
 from typing import Any
 
 import lightning
 import torch
+from jaxtyping import Bool, Float
 from torch import Tensor
 
-from waycode.features import Batch, SceneFeatures
-from waycode.model import Model, Trajectories
+from waycode.features import Agents, Batch, SceneFeatures
+from waycode.model import Model, SceneEmbedding
 from waycode.model.bottleneck import prefix_probabilities, quantise_straight_through, sample_prefix
-from waycode.model.decoder import SceneMemory
-from waycode.model.scene_encoder import SceneTokens
-from waycode.training.closed_loop import hide_history, others_futures
 from waycode.training.config import NestedDropout, TrainingConfig
 from waycode.training.losses import (
     acceleration_error_mps2,
     average_displacement_m,
     beta_nll,
-    collision_penalty,
+    collision_penalty_m,
+    futures_of_others,
     next_sigma,
     path_deviation_m,
     weighted_mean,
 )
-from waycode.training.realism import MOTION_WEIGHT, beyond_limits_mps2, cars_of, random_codes, realism_loss
+from waycode.training.realism import MOTION_WEIGHT, cars_of, excess_acceleration_mps2, random_codes, realism_loss
 
-RANDOM_CODES = 2  # tried per agent and step for the loss of realism
+_RANDOM_CODES = 2  # per agent and step, for the realism loss
 
 
 class AutoencoderModule(lightning.LightningModule):
@@ -38,48 +38,36 @@ class AutoencoderModule(lightning.LightningModule):
         self.sigma = config.noise.fixed_sigma or 0.0
 
     def training_step(self, batch: Batch, batch_index: int) -> dict[str, Tensor]:
-        # Noise and dropout depend on the step alone, so that a resumed run repeats what it would have drawn.
-        generator = torch.Generator().manual_seed(self.config.seed * 1_000_003 + self.global_step)
-        scene = self.model.see(self._seen(batch, generator), batch.agents)
-        future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
-        latents = self._sent(self.model.encode(future, valid, scene), generator)
-        memory = self.model.remember(scene)
-        decoded = self.model.decoder.decode_all_prefixes(latents, memory)
+        config, model = self.config, self.model
+        # Noise and dropout depend on the step alone, so that a resumed run draws the same.
+        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self.global_step)
+        future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]  # [R, T, 2], [R, T]
+
+        tokens = model.scene_encoder(self._with_hidden_history(batch, generator), batch.agents)
+        latents = self._bottleneck(model.encode(future, valid, tokens), generator)
+        scene = model.decoder.embed_scene(tokens)
+        mean, std = model.decoder.decode_all_prefixes(latents, scene)  # [R, N, T, 2]
+
         weights = self.prefix_weights(len(future), generator)
-        loss = weighted_mean(beta_nll(decoded, future, valid, beta=self.config.beta), weights)
-        if self.config.path_weight:
-            loss = loss + self.config.path_weight * weighted_mean(path_deviation_m(decoded, future, valid), weights)
-        if self.config.acceleration_weight:
-            dt_s = self.config.model.features.dt_s
-            error = acceleration_error_mps2(decoded, future, valid, dt_s=dt_s)
-            loss = loss + self.config.acceleration_weight * weighted_mean(error, weights)
-        if self.config.collision_weight:
-            loss = loss + self.config.collision_weight * weighted_mean(self._collisions(decoded, batch), weights)
-        if self.config.realism_weight:
-            loss = loss + self.config.realism_weight * self._realism(decoded, scene, memory, batch, generator)
-        ade = weighted_mean(average_displacement_m(decoded, future, valid), weights).detach()
+        loss = weighted_mean(beta_nll(mean, std, future, valid, beta=config.beta), weights)
+        if config.path_weight:
+            loss = loss + config.path_weight * weighted_mean(path_deviation_m(mean, future, valid), weights)
+        if config.acceleration_weight:
+            error = acceleration_error_mps2(mean, future, valid, dt_s=config.model.features.dt_s)
+            loss = loss + config.acceleration_weight * weighted_mean(error, weights)
+        if config.collision_weight:
+            others, others_valid, margin = futures_of_others(batch)
+            depth = collision_penalty_m(mean, others, others_valid, margin_m=margin)
+            loss = loss + config.collision_weight * weighted_mean(depth, weights)
+        if config.realism_weight:
+            loss = loss + config.realism_weight * self._realism(mean, scene, batch, generator)
+
+        ade = weighted_mean(average_displacement_m(mean, future, valid), weights).detach()
         self._adapt_noise(float(ade))
         return {"loss": loss, "ade": ade}
 
-    def _sent(self, latents: Tensor, generator: torch.Generator) -> Tensor:
-        """What the decoder gets to see of the latents [R, N, D]: noisy, or of some examples rounded."""
-        noisy = self.model.train_bottleneck(latents, self.sigma, generator)
-        share = self.config.noise.rounded_share
-        if share == 0:
-            return noisy
-        rounded = torch.rand(len(latents), 1, 1, generator=generator) < share
-        return torch.where(rounded, quantise_straight_through(latents, num_levels=2), noisy)
-
-    def _adapt_noise(self, ade_m: float) -> None:
-        noise = self.config.noise
-        if noise.fixed_sigma is None:
-            wanted = next_sigma(
-                self.sigma, ade_m, target_ade_m=noise.target_ade_m, gamma=noise.gamma, delta=noise.delta
-            )
-            self.sigma = min(noise.max_sigma, wanted)
-
-    def prefix_weights(self, rows: int, generator: torch.Generator) -> Tensor:
-        """How much each number of tokens counts for each agent [R, N]."""
+    def prefix_weights(self, rows: int, generator: torch.Generator) -> Float[Tensor, "R N"]:
+        """Weight of each number of tokens for each agent."""
         count = self.config.model.num_tokens
         if self.config.nested_dropout == NestedDropout.SAMPLED:
             return sample_prefix(rows, count, generator)
@@ -87,28 +75,40 @@ class AutoencoderModule(lightning.LightningModule):
             return prefix_probabilities(count).expand(rows, -1)
         return torch.eye(count)[-1].expand(rows, -1)
 
-    def _seen(self, batch: Batch, generator: torch.Generator) -> SceneFeatures:
-        """The scene, with the past of some modelled agents hidden."""
+    def _with_hidden_history(self, batch: Batch, generator: torch.Generator) -> SceneFeatures:
+        """The scene, with the history of some modelled agents hidden."""
         if self.config.history_dropout == 0:
             return batch.scene
         hidden = torch.rand(int(batch.agents.mask.sum()), generator=generator) < self.config.history_dropout
         return hide_history(batch.scene, batch.agents, hidden=hidden)
 
-    def _collisions(self, decoded: Trajectories, batch: Batch) -> Tensor:
-        others, there, margin = others_futures(batch)
-        return collision_penalty(decoded, others, there, margin_m=margin)
+    def _bottleneck(self, latents: Float[Tensor, "R N D"], generator: torch.Generator) -> Float[Tensor, "R N D"]:
+        """Latents as the decoder gets them: noisy, and rounded for a share of the examples."""
+        noisy = self.model.apply_bottleneck(latents, self.sigma, generator)
+        share = self.config.noise.rounded_share
+        if share == 0:
+            return noisy
+        rounded = torch.rand(len(latents), 1, 1, generator=generator) < share
+        return torch.where(rounded, quantise_straight_through(latents, num_levels=2), noisy)
 
     def _realism(
-        self, decoded: Trajectories, scene: SceneTokens, memory: SceneMemory, batch: Batch, generator: torch.Generator
+        self, mean_m: Float[Tensor, "R N T 2"], scene: SceneEmbedding, batch: Batch, generator: torch.Generator
     ) -> Tensor:
-        """What is wrong with the ways of codes that nobody sent, and with the motion of those that were."""
-        future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
+        """The realism loss of random codes, and the limits of motion for the encoded ones too."""
+        future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
         config, cars, dt_s = self.config.model, cars_of(batch), self.config.model.features.dt_s
         length = int(torch.randint(1, config.num_tokens + 1, (), generator=generator))
-        codes = random_codes(len(future), RANDOM_CODES, length, token_dim=config.token_dim, generator=generator)
-        ways = self.model.decode(codes, memory).mean_m
-        sent = beyond_limits_mps2(decoded.mean_m, dt_s=dt_s).mean(dim=(1, 2)) * cars.is_car
-        return realism_loss(ways, future, valid, scene.pieces, cars, dt_s=dt_s) + MOTION_WEIGHT * sent.mean()
+        codes = random_codes(len(future), _RANDOM_CODES, length, token_dim=config.token_dim, generator=generator)
+        random_m, _ = self.model.decode(codes, scene)
+        encoded = excess_acceleration_mps2(mean_m, dt_s=dt_s).mean(dim=(1, 2)) * cars.is_car
+        loss = realism_loss(random_m, future, valid, scene.tokens.map, cars, dt_s=dt_s)
+        return loss + MOTION_WEIGHT * encoded.mean()
+
+    def _adapt_noise(self, ade_m: float) -> None:
+        noise = self.config.noise
+        if noise.fixed_sigma is None:
+            sigma = next_sigma(self.sigma, ade_m, target_ade_m=noise.target_ade_m, gamma=noise.gamma, delta=noise.delta)
+            self.sigma = min(noise.max_sigma, sigma)
 
     def configure_optimizers(self) -> Any:
         config = self.config
@@ -129,8 +129,21 @@ class AutoencoderModule(lightning.LightningModule):
         self.sigma = float(checkpoint["sigma"])
 
 
+def hide_history(scene: SceneFeatures, agents: Agents, *, hidden: Bool[Tensor, " R"]) -> SceneFeatures:
+    """Zeroes the past of the hidden agents; their current state and size remain.
+
+    A planner that copies its past keeps doing what it just did. The decoder needs the current velocity, which every
+    tracker knows. A track is embedded once per scene, so the other modelled agents do not see this past either.
+    """
+    scene_of_row, slot = agents.mask.nonzero(as_tuple=True)
+    track_of_row = agents.track[scene_of_row, slot]
+    history = scene.track_history.clone()
+    history[scene_of_row[hidden], track_of_row[hidden], :-1] = 0
+    return replace(scene, track_history=history)
+
+
 def learning_rate_share(step: int, config: TrainingConfig) -> float:
-    """Linear warm-up, then a cosine down to zero; constant if there is no warm-up."""
+    """Linear warm-up, then a cosine down to zero; constant without a warm-up."""
     if config.warm_up == 0:
         return 1.0
     progress = step / config.steps

@@ -12,11 +12,10 @@ from functools import cache
 import numpy as np
 
 from waycode.driving import LqrTracker, Observation, Road, Tracker, Trajectory
-from waycode.features import CutMap
+from waycode.features import SegmentedMap
 from waycode.objectives import DRIVING_OBJECTIVE, BaseObjective, Setting, TerminalVariance, parse_objective
 from waycode.planner import Plan, Planner, PlanStatus, View
 from waycode.simulation.drivers.policy import Evaluator, PolicyConfig, choose_trajectory
-from waycode.training.folders import open_model
 
 _FALLBACK_SPEED_MPS = 15.0  # target speed where the map has no limit; PDM-Closed's value
 
@@ -57,7 +56,7 @@ class LatentState:
     """What holds for a whole scenario, and the rest of the last trajectory."""
 
     road: Road
-    cut: CutMap  # the map as the model sees it
+    segmented_map: SegmentedMap  # the map as the model sees it
     last: Trajectory | None = None  # its sample 0 is now
     unrefined: UnrefinedPlan | None = None  # if the last trajectory is a new plan
     steps_since_search: int = 0
@@ -75,7 +74,7 @@ class LatentDriver:
         scene, vehicle = observation.scene, observation.vehicle
         return LatentState(
             road=Road.ahead_of(scene, observation.ego, vehicle=vehicle, fallback_mps=_FALLBACK_SPEED_MPS),
-            cut=loaded_planner(self.planner).cut_map(scene.map),
+            segmented_map=loaded_planner(self.planner).segment_map(scene.map),
         )
 
     def plan(self, state: LatentState, observation: Observation) -> tuple[Trajectory, LatentState]:
@@ -152,7 +151,7 @@ class LatentDriver:
     def _encoded(self, state: LatentState, observation: Observation, *, began: float) -> tuple[View, float | None]:
         """The view of this step, and the time left for search and refinement."""
         view = loaded_planner(self.planner).encode(
-            observation.scene, cut=state.cut, setting=self._setting(state, observation)
+            observation.scene, segmented_map=state.segmented_map, setting=self._setting(state, observation)
         )
         return view, self._left_s(began)
 
@@ -203,8 +202,7 @@ def loaded_planner(planner: Planner | str) -> Planner:
 
 @cache
 def _load(name_or_folder: str) -> Planner:
-    saved = open_model(name_or_folder)
-    return Planner(saved.model.requires_grad_(False), sigma_max_m=saved.sigma_max_m)
+    return Planner.from_pretrained(name_or_folder)
 
 
 @cache
