@@ -10,8 +10,8 @@ from waycode.cli.data import UsageError
 from waycode.dataset.dataset import Dataset, load_scene
 from waycode.demo import bundled_dataset
 from waycode.planner import Plan, Planner, View
-from waycode.planner.stages import stages_of
-from waycode.plotting.plan_picture import Outcome, save_outcomes_picture, save_plan_picture
+from waycode.planner.search_panels import search_panels
+from waycode.plotting import ComparisonPanel, save_comparison_picture, save_plan_picture
 from waycode.scene import Scene
 from waycode.training.folders import open_model
 
@@ -43,9 +43,9 @@ def draw_plan(view: View, plan: Plan, path: Path, *, title: str, levels: int) ->
         view.scene,
         path,
         agent=view.agent,
-        stages=stages_of(view, plan, levels=levels),
-        chosen_m=plan.position_in(view.scene),
-        original_m=recorded_m(view),
+        search=search_panels(view, plan, levels=levels),
+        planned_m=plan.position_in(view.scene),
+        recorded_m=recorded_m(view),
         title=title,
     )
 
@@ -53,20 +53,20 @@ def draw_plan(view: View, plan: Plan, path: Path, *, title: str, levels: int) ->
 def draw_swap(giver: View, taker: View, plan: Plan, path: Path) -> None:
     """What was done in one scene, and what the same code is in another."""
     code = " ".join(map(str, plan.tokens or ()))
-    save_outcomes_picture(
+    save_comparison_picture(
         [
-            Outcome(
+            ComparisonPanel(
                 scene=giver.scene,
                 agent=giver.agent,
-                original_m=recorded_m(giver),
+                recorded_m=recorded_m(giver),
                 caption="the code is from here",
                 detail=f"tokens {code}",
             ),
-            Outcome(
+            ComparisonPanel(
                 scene=taker.scene,
                 agent=taker.agent,
-                original_m=recorded_m(taker),
-                chosen_m=plan.position_in(taker.scene),
+                recorded_m=recorded_m(taker),
+                planned_m=plan.position_in(taker.scene),
                 caption="and decoded here",
                 detail=f"{plan.status}; final standard deviation {plan.final_std_m:.1f} m",
             ),
