@@ -1,4 +1,4 @@
-"""`waycode eval`: how good a model is, as the tables and figures of the paper."""
+"""`waycode eval`: the tables and figures of the paper for a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -6,52 +6,48 @@ from typing import Literal
 
 import tyro
 
-from waycode.cli.console import progress, say, say_json
-from waycode.cli.data import Flag, UsageError
+from waycode.cli.console import Flag, UsageError, check_at_least, progress_bar, say_result
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Judge a model by the paper's tables and figures.
+    """Evaluate a model with the paper's tables and figures.
 
-    reconstruction: how well 1, 2, ... tokens say what road users did (table 1: encoder at 2 and 3 levels and
+    reconstruction: how well 1, 2, ... tokens reconstruct what road users did (table 1: encoder at 2 and 3 levels and
     continuous, greedy search at 2 and 3 levels; with intervals, per type of road user), wider search, the orderings
-    that must hold, and what the predicted spread is worth (table A5). Writes reconstruction.json and .png.
+    that must hold, and how well the predicted spread ranks the errors (table A5). Writes reconstruction.json and .png.
 
-    left-turn, lane-change, slow-down: whether search finds what it is asked for, in scenes chosen as the paper chooses
-    them, and how realistic that is, beside what road users did and beside a plan without an objective. Each writes a
+    left-turn, lane-change, slow-down: how often search does what the objective asks for, in scenes chosen as in the
+    paper, and how realistic the plans are, compared with recordings and with plans without an objective. Each writes a
     .json, a .png and a picture of examples under its name.
 
-    closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all of them beside each other,
-    in replayed and in reacting traffic; or latent search with other depths, beams and objectives. Each writes a .json,
-    a .parquet with a row per run, and a .png. Left out are scenes whose ego is no car or speeds in the log (they are
-    counted). With --out, a run that was stopped goes on when it is run again.
+    closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all planners compared, in
+    replayed and in reactive traffic; or latent search with other depths, beams and objectives. Each writes a .json, a
+    .parquet with a row per run, and a .png. Scenes whose ego is not a car or speeds in the log are left out and
+    counted. With --out, run a stopped command again to continue it.
     """
 
     what: tyro.conf.Positional[
         Literal["reconstruction", "left-turn", "lane-change", "slow-down", "closed-loop", "closed-loop-ablation"]
     ]
-    """What is judged."""
+    """Name of the evaluation."""
     model: str
     """Folder of a model or of a run, or the name of a bundled model."""
     data: Path
     """Dataset of scenes that the model was not trained on."""
     scenes: int | None = None
-    """Use this many scenes, evenly spread over the dataset; all if not given."""
+    """Number of scenes, evenly spread over the dataset; all if not given."""
     out: Path | None = None
-    """Folder for the report and the picture; if none is given, nothing is written."""
+    """Folder for the report and the picture; nothing is written if not given."""
     threads: int | None = None
-    """Threads to compute with; all cores if not given."""
+    """Number of threads; all cores if not given."""
     workers: int = 1
-    """Processes, but for reconstruction; if more than one, each computes with one thread."""
+    """Number of processes, except for reconstruction; with more than one, each has one thread."""
     json: Flag = False
     """Print the report as JSON."""
 
     def run(self) -> int:
-        for name in ("scenes", "threads", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} is {value}, expected at least 1")
+        check_at_least(1, scenes=self.scenes, threads=self.threads, workers=self.workers)
         import torch
 
         if self.threads is not None:
@@ -61,7 +57,7 @@ class Evaluate:
         return self._closed_loop() if self.what.startswith("closed-loop") else self._guidance()
 
     def _reconstruction(self) -> int:
-        from waycode.cli.learning_tables import reconstruction_tables
+        from waycode.cli.tables import reconstruction_tables
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.judge import chosen_indices, evenly_chosen
         from waycode.evaluation.reconstruction_picture import save_reconstruction
@@ -71,23 +67,20 @@ class Evaluate:
 
         model, dataset = open_model(self.model).model, Dataset(self.data)
         check_fit(dataset, model.config.features)
-        with progress("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
+        with progress_bar("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
             report = reconstruction_report(
                 model, evenly_chosen(dataset, self.scenes), name=self.model, data=str(self.data), on_scenes=advance
             )
+        texts: list[str] = []
         if self.out is not None:
             report.write(self.out)
             save_reconstruction(report, self.out / PICTURE_FILE)
-        if self.json:
-            say_json(report.as_json())
-        else:
-            say(reconstruction_tables(report))
-            if self.out is not None:
-                say(f"{self.out}: reconstruction.json, {PICTURE_FILE}")
+            texts.append(f"{self.out}: reconstruction.json, {PICTURE_FILE}")
+        say_result(report.as_json(), reconstruction_tables(report), *texts, as_json=self.json)
         return 0
 
     def _guidance(self) -> int:
-        from waycode.cli.guidance_tables import guidance_tables
+        from waycode.cli.tables import guidance_tables
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.guidance import TASKS
         from waycode.evaluation.guidance_picture import save_examples, save_guidance
@@ -100,7 +93,7 @@ class Evaluate:
         config, dataset = open_model(self.model).model.config, Dataset(self.data)
         check_fit(dataset, config.features)
         num_scenes = len(chosen_indices(len(dataset), self.scenes))
-        with progress("planning", num_scenes) as advance:
+        with progress_bar("planning", num_scenes) as advance:
             answered = answer_dataset(
                 self.what, model=self.model, folder=self.data, scenes=self.scenes, workers=self.workers,
                 on_scenes=advance,
@@ -109,20 +102,17 @@ class Evaluate:
             answered, task=TASKS[self.what], model=self.model, data=str(self.data), num_scenes=num_scenes,
             num_tokens=config.num_tokens,
         )  # fmt: skip
+        texts: list[str] = []
         if self.out is not None:
             report.write(self.out)
             save_guidance(report, self.out / f"{self.what}.png")
             save_examples(report, answered, self.out / f"{self.what}-examples.png", scene_of=dataset.__getitem__)
-        if self.json:
-            say_json(report.as_json())
-        else:
-            say(guidance_tables(report))
-            if self.out is not None:
-                say(f"{self.out}: {self.what}.json, {self.what}.png, {self.what}-examples.png")
+            texts.append(f"{self.out}: {self.what}.json, {self.what}.png, {self.what}-examples.png")
+        say_result(report.as_json(), guidance_tables(report), *texts, as_json=self.json)
         return 0
 
     def _closed_loop(self) -> int:
-        from waycode.cli.closed_loop_tables import closed_loop_tables
+        from waycode.cli.tables import closed_loop_tables
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import (
             ABLATION_REFERENCE,
@@ -148,23 +138,19 @@ class Evaluate:
         )
         campaigns = make(self.data, chosen.indices, model=self.model)
         scores = None if self.out is None else self.out / f"{self.what}.parquet"
-        with progress("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
+        with progress_bar("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
             driven = drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
         report = ClosedLoopReport(
             name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
             rows=[row for row, _ in driven], differences=differences(driven, reference=reference),
         )  # fmt: skip
+        texts: list[str] = []
         if self.out is not None:
             report.write(self.out)
             save_closed_loop(report, self.out / f"{self.what}.png")
-        if self.json:
-            say_json(report.as_json())
-        else:
-            say(
-                closed_loop_tables(
-                    f"{self.data}: closed loop", report.rows, left_out=report.left_out, differences=report.differences
-                )
-            )
-            if self.out is not None:
-                say(f"{self.out}: {self.what}.json, {self.what}.parquet, {self.what}.png")
+            texts.append(f"{self.out}: {self.what}.json, {self.what}.parquet, {self.what}.png")
+        tables = closed_loop_tables(
+            f"{self.data}: closed loop", report.rows, left_out=report.left_out, differences=report.differences
+        )
+        say_result(report.as_json(), tables, *texts, as_json=self.json)
         return 0
