@@ -2,11 +2,16 @@
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
+from rich.console import RenderableType
 
 from waycode.cli.console import Flag, UsageError, check_at_least, progress_bar, say_result
+
+if TYPE_CHECKING:
+    from waycode.dataset.dataset import Dataset
+    from waycode.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -50,48 +55,49 @@ class Evaluate:
         check_at_least(1, scenes=self.scenes, threads=self.threads, workers=self.workers)
         import torch
 
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
-        if self.what == "reconstruction":
-            return self._reconstruction()
-        return self._closed_loop() if self.what.startswith("closed-loop") else self._guidance()
-
-    def _reconstruction(self) -> int:
-        from waycode.cli.tables import reconstruction_tables
         from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.judge import chosen_indices, evenly_chosen
-        from waycode.evaluation.reconstruction_picture import save_reconstruction
-        from waycode.evaluation.reconstruction_report import PICTURE_FILE, reconstruction_report
         from waycode.training.checks import check_fit
         from waycode.training.folders import open_model
 
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
         model, dataset = open_model(self.model).model, Dataset(self.data)
         check_fit(dataset, model.config.features)
+        if self.what == "reconstruction":
+            result, tables, files = self._reconstruction(model, dataset)
+        elif self.what in ("closed-loop", "closed-loop-ablation"):
+            result, tables, files = self._closed_loop(dataset)
+        else:
+            result, tables, files = self._guidance(model, dataset)
+        written = [] if self.out is None else [f"{self.out}: {', '.join(files)}"]
+        say_result(result, tables, *written, as_json=self.json)
+        return 0
+
+    # Each evaluation writes its files to --out, if given, and returns its JSON, its tables and the files' names.
+
+    def _reconstruction(self, model: "Model", dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
+        from waycode.cli.tables import reconstruction_tables
+        from waycode.evaluation.judge import chosen_indices, evenly_chosen
+        from waycode.evaluation.reconstruction_picture import save_reconstruction
+        from waycode.evaluation.reconstruction_report import PICTURE_FILE, reconstruction_report
+
         with progress_bar("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
             report = reconstruction_report(
                 model, evenly_chosen(dataset, self.scenes), name=self.model, data=str(self.data), on_scenes=advance
             )
-        texts: list[str] = []
         if self.out is not None:
             report.write(self.out)
             save_reconstruction(report, self.out / PICTURE_FILE)
-            texts.append(f"{self.out}: reconstruction.json, {PICTURE_FILE}")
-        say_result(report.as_json(), reconstruction_tables(report), *texts, as_json=self.json)
-        return 0
+        return report.as_json(), reconstruction_tables(report), ["reconstruction.json", PICTURE_FILE]
 
-    def _guidance(self) -> int:
+    def _guidance(self, model: "Model", dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import guidance_tables
-        from waycode.dataset.dataset import Dataset
         from waycode.evaluation.guidance import TASKS
         from waycode.evaluation.guidance_picture import save_examples, save_guidance
         from waycode.evaluation.guidance_report import guidance_report
         from waycode.evaluation.guidance_run import answer_dataset
         from waycode.evaluation.judge import chosen_indices
-        from waycode.training.checks import check_fit
-        from waycode.training.folders import open_model
 
-        config, dataset = open_model(self.model).model.config, Dataset(self.data)
-        check_fit(dataset, config.features)
         num_scenes = len(chosen_indices(len(dataset), self.scenes))
         with progress_bar("planning", num_scenes) as advance:
             answered = answer_dataset(
@@ -100,57 +106,42 @@ class Evaluate:
             )  # fmt: skip
         report = guidance_report(
             answered, task=TASKS[self.what], model=self.model, data=str(self.data), num_scenes=num_scenes,
-            num_tokens=config.num_tokens,
+            num_tokens=model.config.num_tokens,
         )  # fmt: skip
-        texts: list[str] = []
+        files = [f"{self.what}.json", f"{self.what}.png", f"{self.what}-examples.png"]
         if self.out is not None:
             report.write(self.out)
-            save_guidance(report, self.out / f"{self.what}.png")
-            save_examples(report, answered, self.out / f"{self.what}-examples.png", scene_of=dataset.__getitem__)
-            texts.append(f"{self.out}: {self.what}.json, {self.what}.png, {self.what}-examples.png")
-        say_result(report.as_json(), guidance_tables(report), *texts, as_json=self.json)
-        return 0
+            save_guidance(report, self.out / files[1])
+            save_examples(report, answered, self.out / files[2], scene_of=dataset.__getitem__)
+        return report.as_json(), guidance_tables(report), files
 
-    def _closed_loop(self) -> int:
+    def _closed_loop(self, dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import closed_loop_tables
-        from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.closed_loop import (
-            ABLATION_REFERENCE,
-            REFERENCE,
-            ClosedLoopReport,
-            ablation,
-            comparison,
-            differences,
-            drive_all,
-        )
+        from waycode.evaluation import closed_loop
         from waycode.evaluation.closed_loop_picture import save_closed_loop
         from waycode.simulation.scenarios import choose_scenarios
-        from waycode.training.checks import check_fit
-        from waycode.training.folders import open_model
 
-        dataset = Dataset(self.data)
-        check_fit(dataset, open_model(self.model).model.config.features)
         chosen = choose_scenarios(dataset, self.scenes, only_fit=True)
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
-        make, reference = (
-            (ablation, ABLATION_REFERENCE) if self.what == "closed-loop-ablation" else (comparison, REFERENCE)
-        )
-        campaigns = make(self.data, chosen.indices, model=self.model)
-        scores = None if self.out is None else self.out / f"{self.what}.parquet"
+        if self.what == "closed-loop":
+            campaigns = closed_loop.comparison(self.data, chosen.indices, model=self.model)
+            reference = closed_loop.REFERENCE
+        else:
+            campaigns = closed_loop.ablation(self.data, chosen.indices, model=self.model)
+            reference = closed_loop.ABLATION_REFERENCE
+        files = [f"{self.what}.json", f"{self.what}.parquet", f"{self.what}.png"]
+        scores = None if self.out is None else self.out / files[1]
         with progress_bar("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
-            driven = drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
-        report = ClosedLoopReport(
+            driven = closed_loop.drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
+        report = closed_loop.ClosedLoopReport(
             name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
-            rows=[row for row, _ in driven], differences=differences(driven, reference=reference),
+            rows=[row for row, _ in driven], differences=closed_loop.differences(driven, reference=reference),
         )  # fmt: skip
-        texts: list[str] = []
         if self.out is not None:
             report.write(self.out)
-            save_closed_loop(report, self.out / f"{self.what}.png")
-            texts.append(f"{self.out}: {self.what}.json, {self.what}.parquet, {self.what}.png")
+            save_closed_loop(report, self.out / files[2])
         tables = closed_loop_tables(
             f"{self.data}: closed loop", report.rows, left_out=report.left_out, differences=report.differences
         )
-        say_result(report.as_json(), tables, *texts, as_json=self.json)
-        return 0
+        return report.as_json(), tables, files

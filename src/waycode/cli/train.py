@@ -136,7 +136,7 @@ class _TrainingDisplay:
 
     def __enter__(self) -> "_TrainingDisplay":
         self._progress.start()
-        self._reading = self._progress.add_task("looking through scenes", total=self.num_scenes, figures="")
+        self._reading = self._progress.add_task("reading scenes", total=self.num_scenes, figures="")
         return self
 
     def __exit__(self, *_: Any) -> None:

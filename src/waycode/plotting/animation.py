@@ -6,7 +6,7 @@ from pathlib import Path
 from matplotlib.animation import AbstractMovieWriter, FFMpegWriter, PillowWriter
 
 from waycode.plotting.scene_picture import draw_scene, new_axes, prepare_path
-from waycode.plotting.style import Style
+from waycode.plotting.style import DEFAULT_STYLE, Style
 from waycode.plotting.viewport import PlottingError
 from waycode.scene import Scene
 
@@ -22,7 +22,7 @@ def save_animation(
     radius_m: float = 45.0,
     size_in: float = 5.0,
     dots_per_inch: int = 80,
-    style: Style | None = None,
+    style: Style = DEFAULT_STYLE,
 ) -> Path:
     """Writes the steps of a scene as an animation in real time.
 

@@ -19,7 +19,7 @@ from waycode.plotting.shapes import (
     polygons_in_bounds,
     stroke,
 )
-from waycode.plotting.style import Layer, Style
+from waycode.plotting.style import DEFAULT_STYLE, Layer, Style
 from waycode.plotting.viewport import line_width_pt, points_per_metre, shown_bounds_m
 from waycode.scene import EdgeType, Lanes, LaneType, LineType, MapFeatures, Scene, SignalState
 from waycode.scene.frames import wrap_angle
@@ -49,9 +49,8 @@ _DOUBLE = {
 }
 
 
-def draw_map(axes: Axes, scene: Scene, *, style: Style | None = None) -> None:
+def draw_map(axes: Axes, scene: Scene, *, style: Style = DEFAULT_STYLE) -> None:
     """Draws the static map within the limits of the axes; set them first."""
-    style = style or Style()
     features = scene.map
     bounds = shown_bounds_m(axes)
     for driveway in polygons_in_bounds(features.driveways, bounds):
@@ -70,9 +69,8 @@ def draw_map(axes: Axes, scene: Scene, *, style: Style | None = None) -> None:
     _draw_stop_signs(axes, features, style)
 
 
-def draw_route(axes: Axes, scene: Scene, *, style: Style | None = None) -> None:
+def draw_route(axes: Axes, scene: Scene, *, style: Style = DEFAULT_STYLE) -> None:
     """Tints the lanes of the ego's route; draws nothing if the scene has no route."""
-    style = style or Style()
     if scene.route is None:
         return
     lanes = scene.map.lanes
@@ -81,12 +79,11 @@ def draw_route(axes: Axes, scene: Scene, *, style: Style | None = None) -> None:
     fill(axes, _lane_area(lanes, chosen, style), colour=style.route, layer=Layer.ROUTE, alpha=ROUTE_ALPHA)
 
 
-def draw_signals(axes: Axes, scene: Scene, *, step: int | None = None, style: Style | None = None) -> None:
+def draw_signals(axes: Axes, scene: Scene, *, step: int | None = None, style: Style = DEFAULT_STYLE) -> None:
     """Draws each traffic light as a bar across its lane, in the colour of its state at a step (None: current).
 
     Signals at the same place whose colours differ share the bar, sorted from the left turn to the right turn.
     """
-    style = style or Style()
     step = scene.current_step if step is None else step
     signals = scene.signals
     thickness = line_width_pt(axes, 0.7, least_pt=2.2)

@@ -13,7 +13,7 @@ from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
 from waycode.plotting.map_layers import draw_map, draw_route, draw_signals
-from waycode.plotting.style import Layer, Style
+from waycode.plotting.style import DEFAULT_STYLE, Layer, Style
 from waycode.plotting.track_layers import draw_tracks
 from waycode.plotting.viewport import PlottingError, scene_viewport, shown_bounds_m
 from waycode.scene import Scene, SignalState, TrackType
@@ -30,11 +30,11 @@ def new_figure(width_in: float, height_in: float, *, style: Style) -> Figure:
     return figure
 
 
-def new_axes(*, size_in: float = 10.0, style: Style | None = None) -> Axes:
+def new_axes(*, size_in: float = 10.0, style: Style = DEFAULT_STYLE) -> Axes:
     """Square axes in a new figure of width `size_in`, with room for a title above and a legend below."""
     side_in, legend_in, title_in = 0.95 * size_in, 0.05 * size_in, max(0.07 * size_in, _MIN_TITLE_IN)
     height_in = legend_in + side_in + title_in
-    figure = new_figure(size_in, height_in, style=style or Style())
+    figure = new_figure(size_in, height_in, style=style)
     return figure.add_axes((0.025, legend_in / height_in, side_in / size_in, side_in / height_in))
 
 
@@ -48,7 +48,7 @@ def draw_scene(
     trails: bool = True,
     title: bool = True,
     legend: bool = True,
-    style: Style | None = None,
+    style: Style = DEFAULT_STYLE,
 ) -> Axes:
     """Draws a scene and returns the axes.
 
@@ -63,7 +63,6 @@ def draw_scene(
         legend: Whether to explain the colours below the picture.
         style: Colours and widths.
     """
-    style = style or Style()
     axes = axes or new_axes(style=style)
     step = scene.current_step if step is None else step
     viewport = scene_viewport(scene, agent=agent, radius_m=radius_m, step=step)
@@ -92,7 +91,7 @@ def save_scene_picture(
     trails: bool = True,
     size_in: float = 10.0,
     dots_per_inch: int = 120,
-    style: Style | None = None,
+    style: Style = DEFAULT_STYLE,
 ) -> Path:
     """Writes a scene to a .png, .pdf, .svg or .jpg file of width `size_in`; other arguments as in `draw_scene`."""
     path = prepare_path(path)
@@ -110,7 +109,7 @@ def save_contact_sheet(
     radius_m: float | None = 60.0,
     tile_in: float = 4.0,
     dots_per_inch: int = 120,
-    style: Style | None = None,
+    style: Style = DEFAULT_STYLE,
 ) -> Path:
     """Writes several scenes side by side.
 
@@ -124,7 +123,6 @@ def save_contact_sheet(
         dots_per_inch: Resolution.
         style: Colours and widths.
     """
-    style = style or Style()
     path = prepare_path(path)
     if not scenes:
         raise PlottingError("got 0 scenes for a contact sheet, expected at least one")
@@ -174,9 +172,8 @@ def prepare_axes(axes: Axes, style: Style) -> None:
         spine.set_linewidth(0.8)
 
 
-def draw_scale_bar(axes: Axes, *, at_right: bool = False, style: Style | None = None) -> None:
+def draw_scale_bar(axes: Axes, *, at_right: bool = False, style: Style = DEFAULT_STYLE) -> None:
     """Draws a bar of a round number of metres in the lower left (or right) corner, at most a quarter of the width."""
-    style = style or Style()
     left, bottom, right, top = shown_bounds_m(axes)
     span = right - left
     length = max((value for value in _SCALE_LENGTHS_M if value <= span / 4), default=_SCALE_LENGTHS_M[0])

@@ -84,3 +84,6 @@ class Style:
     assumed_lane_width_m: float = 3.6  # where the source has no width
     dash_m: float = 3.0
     dash_gap_m: float = 4.5
+
+
+DEFAULT_STYLE = Style()

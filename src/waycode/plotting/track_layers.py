@@ -10,7 +10,7 @@ from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 
 from waycode.plotting.shapes import Polyline, fill, rounded_boxes
-from waycode.plotting.style import Layer, Style
+from waycode.plotting.style import DEFAULT_STYLE, Layer, Style
 from waycode.plotting.viewport import line_width_pt, shown_bounds_m
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import rotate
@@ -32,7 +32,7 @@ def draw_tracks(
     step: int | None = None,
     trails: bool = True,
     highlight: int | None = None,
-    style: Style | None = None,
+    style: Style = DEFAULT_STYLE,
 ) -> None:
     """Draws the road users observed at a step, with their past and future as trails.
 
@@ -44,7 +44,6 @@ def draw_tracks(
         highlight: Index of a track that gets a halo, as the tracks to predict do.
         style: Colours and widths; the ego has a colour of its own.
     """
-    style = style or Style()
     step = scene.current_step if step is None else step
     tracks = scene.tracks
     left, bottom, right, top = shown_bounds_m(axes)
