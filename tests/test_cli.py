@@ -203,15 +203,15 @@ def test_sumo_passes_its_options_on(tmp_path: Path, capsys: Output, monkeypatch:
     out = tmp_path / "new"
     arguments = ["--scenes", "2", "--seed", "7", "--duration", "15", "--workers", "3", "--families", "roundabout"]
     assert main(["data", "sumo", "--out", str(out), *arguments]) == 0
-    assert f"{out}: 2 scenes in 1 shards, 0 turned down" in capsys.readouterr().out
+    assert f"{out}: 2 scenes in 1 shards, 0 rejected" in capsys.readouterr().out
     assert len(Dataset(out)) == 2
 
 
 def test_a_stopped_run_says_how_to_go_on(folder: Path, capsys: Output, monkeypatch: pytest.MonkeyPatch) -> None:
-    def stop(workers: int) -> int:
+    def stop(least: int, **options: int | None) -> None:
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(data, "checked_workers", stop)
+    monkeypatch.setattr(data, "check_at_least", stop)
     assert main(["data", "info", str(folder)]) == 130
     assert complaint_of(capsys) == "waycode: stopped; run again to continue\n"
 
@@ -231,8 +231,8 @@ def test_an_interrupt_from_the_keyboard_exits_with_130(tmp_path: Path) -> None:
     program = (
         "import signal, sys, time, waycode.cli.data as data\n"
         "signal.signal(signal.SIGINT, signal.default_int_handler)\n"  # in the background a shell has it ignored
-        "def wait(workers):\n    sys.stdout.write('waiting\\n'); sys.stdout.flush(); time.sleep(60)\n"
-        "data.checked_workers = wait\n"
+        "def wait(least, **options):\n    sys.stdout.write('waiting\\n'); sys.stdout.flush(); time.sleep(60)\n"
+        "data.check_at_least = wait\n"
         "from waycode.cli import main\n"
         "sys.exit(main(['data', 'check', '.']))\n"
     )

@@ -16,7 +16,7 @@ from waycode.model import MeanAndStd, PrefixDecoder
 from waycode.objectives import BaseObjective, Candidates, GoalPoint, LaneChange, Reconstruction, TerminalVariance
 from waycode.planner import Plan, PlannerError, PlanStatus, View
 from waycode.planner.refining import Refinement, refine_latents
-from waycode.planner.stages import stages_of
+from waycode.planner.search_panels import search_panels
 from waycode.scene.frames import rotate
 from waycode.search import beam_search
 
@@ -356,16 +356,16 @@ def test_the_trace_has_every_candidate(view: View) -> None:
     assert tuple(best["costs"]) == plan.levels
 
 
-def test_stages_show_the_growing_prefix(view: View) -> None:
+def test_panels_show_the_growing_prefix(view: View) -> None:
     plan = view.plan(TerminalVariance())
-    stages = stages_of(view, plan)
-    assert [len(stage.position_m) for stage in stages] == [8, 8, 8]
-    assert [stage.tokens for stage in stages] == [(plan.tokens or ())[:count] for count in (1, 2, 3)]
-    np.testing.assert_allclose(stages[-1].position_m[stages[-1].chosen], plan.position_in(view.scene), atol=1e-3)
+    panels = search_panels(view, plan)
+    assert [len(panel.position_m) for panel in panels] == [8, 8, 8]
+    assert [panel.tokens for panel in panels] == [(plan.tokens or ())[:count] for count in (1, 2, 3)]
+    np.testing.assert_allclose(panels[-1].position_m[panels[-1].chosen], plan.position_in(view.scene), atol=1e-3)
     refined = view.plan(TerminalVariance(), refine_steps=2)
-    assert stages_of(view, refined)[-1].tokens == plan.tokens
+    assert search_panels(view, refined)[-1].tokens == plan.tokens
     with pytest.raises(PlannerError, match="no trace"):
-        stages_of(view, view.decode([1]))
+        search_panels(view, view.decode([1]))
 
 
 def test_the_agent_is_found_by_index_by_id_and_by_default(planner: Planner, scene: Scene) -> None:

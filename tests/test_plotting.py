@@ -26,11 +26,11 @@ from waycode.plotting import (
     new_axes,
     save_contact_sheet,
     save_scene_picture,
-    view_of,
+    scene_viewport,
 )
-from waycode.plotting.map_layers import zebra
-from waycode.plotting.shapes import beside, dashes, outline_of
-from waycode.plotting.viewport import points_per_metre, width_pt
+from waycode.plotting.map_layers import zebra_stripes
+from waycode.plotting.shapes import dashes, offset_polyline, outline_path
+from waycode.plotting.viewport import line_width_pt, points_per_metre
 from waycode.scene import LineType, MapFeatures, Polylines, Scene, Signals, SignalState
 
 STYLE = Style()
@@ -62,7 +62,7 @@ def rgb(colour: str) -> tuple[int, ...]:
 def blank_axes(radius_m: float = 20.0) -> Axes:
     axes = new_axes(size_in=5.0)
     axes.set_axis_off()
-    Viewport(centre_m=(0.0, 0.0), radius_m=radius_m).apply(axes)
+    Viewport.square((0.0, 0.0), radius_m=radius_m).apply(axes)
     return axes
 
 
@@ -89,26 +89,26 @@ def test_the_ego_is_in_the_middle_in_its_own_colour() -> None:
 
 def test_another_road_user_can_be_in_the_middle() -> None:
     scene = small_scene()
-    middle = view_of(scene, agent="walker", radius_m=10.0).centre_m
+    middle = scene_viewport(scene, agent="walker", radius_m=10.0).centre_m
     assert middle == pytest.approx((scene.tracks.x_m[1, 1], 8.0))
 
 
 def test_the_view_falls_back_where_there_is_no_ego() -> None:
-    assert view_of(bare_scene(), radius_m=5.0).centre_m == (0.0, 0.0)
+    assert scene_viewport(bare_scene(), radius_m=5.0).centre_m == (0.0, 0.0)
     without_ego = replace(small_scene(), tracks=replace(small_scene().tracks, ego_index=None))
-    assert view_of(without_ego).centre_m == view_of(small_scene()).centre_m  # the first track to predict
+    assert scene_viewport(without_ego).centre_m == scene_viewport(small_scene()).centre_m  # the first track to predict
 
 
 def test_the_view_follows_an_ego_that_is_not_seen_now() -> None:
     scene = small_scene()
     tracks = replace(scene.tracks, ego_index=3)  # seen at step 0 only
-    assert view_of(replace(scene, tracks=tracks), step=4).centre_m == (0.0, 2.0)
+    assert scene_viewport(replace(scene, tracks=tracks), step=4).centre_m == (0.0, 2.0)
     draw_scene(replace(scene, tracks=tracks), step=4)
 
 
 def test_the_whole_scene_holds_every_lane_and_track() -> None:
     scene = traffic_scene(0)
-    left, bottom, right, top = view_of(scene, radius_m=None).bounds_m
+    left, bottom, right, top = scene_viewport(scene, radius_m=None).bounds_m
     points = np.concatenate([scene.map.lanes.centrelines.points_m, scene.tracks.position_m[scene.tracks.valid]])
     assert np.all((points > (left, bottom)) & (points < (right, top)))
 
@@ -185,13 +185,13 @@ def test_dashes_follow_the_line_and_keep_its_corners() -> None:
 
 
 def test_beside_is_to_the_left() -> None:
-    np.testing.assert_allclose(beside(np.array([[0.0, 0.0], [5.0, 0.0]]), 0.5), [[0, 0.5], [5, 0.5]])
+    np.testing.assert_allclose(offset_polyline(np.array([[0.0, 0.0], [5.0, 0.0]]), 0.5), [[0, 0.5], [5, 0.5]])
 
 
 @pytest.mark.parametrize(("driving_rad", "wide_m"), [(None, 0.55), (np.pi / 2, 0.55), (0.0, 8.0)])
 def test_zebra_stripes_run_the_way_of_the_traffic(driving_rad: float | None, wide_m: float) -> None:
     crosswalk = shapely.box(0, 0, 8, 3)
-    stripes = shapely.get_parts(zebra(crosswalk, driving_rad=driving_rad))
+    stripes = shapely.get_parts(zebra_stripes(crosswalk, driving_rad=driving_rad))
     assert len(stripes) == (7 if wide_m < 1 else 2)
     for stripe in stripes:
         left, _, right, _ = stripe.bounds
@@ -201,9 +201,9 @@ def test_zebra_stripes_run_the_way_of_the_traffic(driving_rad: float | None, wid
 
 def test_holes_stay_holes() -> None:
     ring = shapely.box(0, 0, 10, 10).difference(shapely.box(4, 4, 6, 6))
-    outline = outline_of(ring)
+    outline = outline_path(ring)
     assert outline is not None
-    assert outline_of(shapely.Point(0, 0)) is None
+    assert outline_path(shapely.Point(0, 0)) is None
     axes = new_axes()
     draw_scene(replace(bare_scene(), map=MapFeatures(drivable_areas=Polylines.of([np.zeros((3, 2))]))), axes)
 
@@ -271,8 +271,8 @@ def test_trails_can_be_left_out() -> None:
 def test_widths_are_metres_with_a_least_width() -> None:
     axes = blank_axes(radius_m=10.0)
     assert points_per_metre(axes) == pytest.approx(5 * 72 * 0.95 / 20)
-    assert width_pt(axes, 2.0, least_pt=1.0) == pytest.approx(2 * points_per_metre(axes))
-    assert width_pt(axes, 0.001, least_pt=1.0) == 1.0
+    assert line_width_pt(axes, 2.0, least_pt=1.0) == pytest.approx(2 * points_per_metre(axes))
+    assert line_width_pt(axes, 0.001, least_pt=1.0) == 1.0
 
 
 def test_a_contact_sheet_has_a_tile_per_scene(tmp_path: Path) -> None:

@@ -11,12 +11,19 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from matplotlib.colors import to_rgb
 
 from scenes import bare_scene, small_scene, traffic_scene
-from waycode.plotting import Outcome, PlottingError, Stage, Style, save_outcomes_picture, save_plan_picture
-from waycode.plotting.plan_layers import draw_boxes_over_time, draw_candidates, draw_way, path_headings
-from waycode.plotting.plan_panels import MOST_RATIO, PLAN_STYLE, Frame, new_panels
-from waycode.plotting.plan_picture import draw_outcome
-from waycode.plotting.speed_chart import draw_speed_chart
-from waycode.plotting.turned import Turn
+from waycode.plotting import (
+    ComparisonPanel,
+    PlottingError,
+    SearchPanel,
+    Style,
+    Viewport,
+    save_comparison_picture,
+    save_plan_picture,
+)
+from waycode.plotting.charts import draw_speed_chart
+from waycode.plotting.plan_picture import PLAN_STYLE, draw_candidates, draw_comparison, new_panels
+from waycode.plotting.track_layers import draw_boxes_over_time, draw_path, path_headings
+from waycode.plotting.viewport import MAX_ASPECT, RigidTransform
 
 STYLE = PLAN_STYLE
 START = np.zeros(2)
@@ -30,8 +37,8 @@ def fan(count: int = 3, *, steps: int = 80) -> Floats:
     return np.stack([np.stack([along * np.cos(angle), along * np.sin(angle)], axis=-1) for angle in angles])
 
 
-def stage(*, chosen: int = 1, rejected: tuple[int, ...] = (), count: int = 3, rank: bool = False) -> Stage:
-    return Stage(
+def searched(*, chosen: int = 1, rejected: tuple[int, ...] = (), count: int = 3, rank: bool = False) -> SearchPanel:
+    return SearchPanel(
         position_m=fan(count),
         rejected=np.isin(np.arange(count), rejected),
         chosen=chosen,
@@ -41,9 +48,9 @@ def stage(*, chosen: int = 1, rejected: tuple[int, ...] = (), count: int = 3, ra
 
 
 def panel(radius_m: float = 45.0) -> Axes:
-    (axes,) = new_panels(1, ratio=1.0, title="", style=STYLE)
+    (axes,) = new_panels(1, aspect=1.0, title="", style=STYLE)
     axes.set_axis_off()
-    Frame(centre_m=(0.0, 0.0), width_m=2 * radius_m, height_m=2 * radius_m).apply(axes)
+    Viewport(centre_m=(0.0, 0.0), width_m=2 * radius_m, height_m=2 * radius_m).apply(axes)
     return axes
 
 
@@ -63,14 +70,14 @@ def rgb(colour: str) -> tuple[int, ...]:
 
 def test_the_chosen_candidate_is_strong_and_the_others_are_not() -> None:
     axes = panel()
-    draw_candidates(axes, stage(chosen=2), start_m=START, style=STYLE)
+    draw_candidates(axes, searched(chosen=2), start_m=START, style=STYLE)
     assert colour_near(axes, fan()[2, 40]) == rgb(STYLE.chosen)
     assert colour_near(axes, fan()[0, 40]) not in (rgb(STYLE.chosen), rgb(STYLE.paper))
 
 
 def test_the_worse_a_candidate_the_fainter() -> None:
     axes = panel()
-    draw_candidates(axes, stage(chosen=0, count=4, rank=True), start_m=START, style=STYLE)
+    draw_candidates(axes, searched(chosen=0, count=4, rank=True), start_m=START, style=STYLE)
     accepted: Any = axes.collections[2]  # rejected lines and their ends come first
     opacity = accepted.get_colors()[:, 3]
     assert (np.diff(opacity) < 0).all()
@@ -79,7 +86,7 @@ def test_the_worse_a_candidate_the_fainter() -> None:
 
 def test_rejected_candidates_are_dashed_and_grey() -> None:
     axes = panel()
-    draw_candidates(axes, stage(rejected=(0,)), start_m=START, style=STYLE)
+    draw_candidates(axes, searched(rejected=(0,)), start_m=START, style=STYLE)
     lines: Any = axes.collections[0]
     assert len(lines.get_segments()) == 1
     np.testing.assert_allclose(lines.get_segments()[0][1:], fan()[0])
@@ -90,7 +97,7 @@ def test_rejected_candidates_are_dashed_and_grey() -> None:
 def test_a_chosen_candidate_that_is_rejected_is_dashed() -> None:
     def dashed(rejected: tuple[int, ...]) -> bool:
         axes = panel()
-        draw_candidates(axes, stage(chosen=1, rejected=rejected), start_m=START, style=STYLE)
+        draw_candidates(axes, searched(chosen=1, rejected=rejected), start_m=START, style=STYLE)
         strong: Any = axes.collections[-2]
         np.testing.assert_allclose(strong.get_colors()[0][:3], to_rgb(STYLE.chosen))
         return strong.get_linestyles()[0][1] is not None
@@ -101,14 +108,14 @@ def test_a_chosen_candidate_that_is_rejected_is_dashed() -> None:
 
 def test_candidates_begin_where_the_agent_is() -> None:
     axes = panel()
-    draw_candidates(axes, stage(), start_m=np.array([3.0, -2.0]), style=STYLE)
+    draw_candidates(axes, searched(), start_m=np.array([3.0, -2.0]), style=STYLE)
     lines: Any = axes.collections[2]
     assert [tuple(segment[0]) for segment in lines.get_segments()] == [(3.0, -2.0)] * 2
 
 
-def test_a_stage_names_a_candidate_that_is_there() -> None:
+def test_a_panel_names_a_candidate_that_is_there() -> None:
     with pytest.raises(PlottingError, match="candidate 3 is chosen, expected one of 3"):
-        stage(chosen=3)
+        searched(chosen=3)
 
 
 @pytest.mark.parametrize(
@@ -136,16 +143,16 @@ def test_boxes_stand_every_two_seconds() -> None:
 def test_the_original_is_blue_and_the_found_way_green() -> None:
     axes = panel()
     ways = fan(2)
-    outcome = Outcome(scene=small_scene(), agent=0, original_m=ways[0], chosen_m=ways[1])
-    assert outcome.colours(STYLE) == [STYLE.original, STYLE.chosen]
-    draw_outcome(axes, outcome, style=STYLE)
+    compared = ComparisonPanel(scene=small_scene(), agent=0, recorded_m=ways[0], planned_m=ways[1])
+    assert [colour for colour, _ in compared.coloured_paths_m(STYLE)] == [STYLE.original, STYLE.chosen]
+    draw_comparison(axes, compared, style=STYLE)
     assert colour_near(axes, ways[0, 30]) == rgb(STYLE.original)
     assert colour_near(axes, ways[1, 30]) == rgb(STYLE.chosen)
 
 
 def test_a_way_has_a_least_width() -> None:
     axes = panel(radius_m=5000.0)
-    draw_way(axes, fan()[0], colour=STYLE.chosen)
+    draw_path(axes, fan()[0], colour=STYLE.chosen)
     widths = [float(collection.get_linewidth()[0]) for collection in axes.collections]  # type: ignore[index]
     assert widths[1] == pytest.approx(2.6)
 
@@ -169,16 +176,16 @@ def test_the_chart_shows_speeds_and_stays_out_of_the_way() -> None:
         pytest.param([[0, 0], [1, 1]], 30.0, 30.0, id="never too near"),
     ],
 )
-def test_a_frame_holds_its_points(points: list[list[float]], width_m: float, height_m: float) -> None:
-    frame = Frame.around(np.array(points, float))
-    assert (frame.width_m, frame.height_m) == pytest.approx((width_m, height_m))
-    assert 1.0 <= frame.ratio <= MOST_RATIO
+def test_a_viewport_holds_its_points(points: list[list[float]], width_m: float, height_m: float) -> None:
+    viewport = Viewport.around(np.array(points, float))
+    assert (viewport.width_m, viewport.height_m) == pytest.approx((width_m, height_m))
+    assert 1.0 <= viewport.aspect <= MAX_ASPECT
 
 
 def test_turning_a_scene_keeps_all_distances() -> None:
     scene = traffic_scene(0)
-    turn = Turn(np.array([12.0, -7.0]), angle_rad=0.9)
-    turned = turn.scene(scene)
+    transform = RigidTransform(centre_m=np.array([12.0, -7.0]), angle_rad=0.9)
+    turned = transform.scene(scene)
     before, after = scene.tracks, turned.tracks
     lane, stop = scene.map.lanes.centrelines.points_m[0], scene.signals.stop_point_m[0]
     moved_lane, moved_stop = turned.map.lanes.centrelines.points_m[0], turned.signals.stop_point_m[0]
@@ -189,42 +196,42 @@ def test_turning_a_scene_keeps_all_distances() -> None:
         atol=1e-3,
     )
     np.testing.assert_allclose(after.speed_mps, before.speed_mps, atol=1e-4)
-    np.testing.assert_allclose(turn.points(np.array([[12.0, -7.0]])), [[0, 0]], atol=1e-12)
+    np.testing.assert_allclose(transform.points(np.array([[12.0, -7.0]])), [[0, 0]], atol=1e-12)
     np.testing.assert_allclose(np.cos(after.heading_rad - before.heading_rad - 0.9), 1, atol=1e-6)
 
 
 def test_everything_on_the_map_turns() -> None:
     scene = small_scene()
-    turned = Turn(np.zeros(2), angle_rad=np.pi).scene(scene).map
+    turned = RigidTransform(centre_m=np.zeros(2), angle_rad=np.pi).scene(scene).map
     for name in ("road_lines", "road_edges", "crosswalks", "speed_bumps", "driveways", "drivable_areas"):
         np.testing.assert_allclose(getattr(turned, name).points_m, -getattr(scene.map, name).points_m, atol=1e-4)
     np.testing.assert_allclose(turned.stop_signs.position_m, -scene.map.stop_signs.position_m, atol=1e-4)
 
 
-def test_an_outcome_faces_up() -> None:
+def test_a_comparison_faces_up() -> None:
     ahead = np.stack([np.linspace(1, 40, 80), np.zeros(80)], axis=-1)  # the car drives along +x
     scene = small_scene()
-    turned, _ = Outcome(scene=scene, agent=0, chosen_m=ahead + scene.tracks.position_m[0, 1]).facing_up()
-    assert turned.chosen_m is not None
-    np.testing.assert_allclose(turned.chosen_m, ahead[:, ::-1], atol=1e-4)
+    turned = ComparisonPanel(scene=scene, agent=0, planned_m=ahead + scene.tracks.position_m[0, 1]).facing_up()
+    assert turned.planned_m is not None
+    np.testing.assert_allclose(turned.planned_m, ahead[:, ::-1], atol=1e-4)
     np.testing.assert_allclose(turned.start_m, 0, atol=1e-6)
-    assert turned.original_m is None
+    assert turned.recorded_m is None
 
 
 def draw(path: Path, **more: Any) -> Path:
-    arguments: dict[str, Any] = {"agent": 0, "stages": [stage(), stage(rejected=(0,))], "chosen_m": fan()[1]}
+    arguments: dict[str, Any] = {"agent": 0, "search": [searched(), searched(rejected=(0,))], "planned_m": fan()[1]}
     return save_plan_picture(small_scene(), path, dots_per_inch=40, **arguments | more)
 
 
 def test_a_search_is_a_row_of_panels(tmp_path: Path) -> None:
     two = matplotlib.image.imread(draw(tmp_path / "two.png"))
-    one = matplotlib.image.imread(draw(tmp_path / "one.png", stages=[stage()]))
+    one = matplotlib.image.imread(draw(tmp_path / "one.png", search=[searched()]))
     panel_px, gap_px = 3.3 * 40, 0.14 * 40
     assert two.shape[1] - one.shape[1] == pytest.approx(panel_px + gap_px, abs=1)
 
 
 def test_the_same_search_gives_the_same_picture(tmp_path: Path) -> None:
-    more = {"original_m": fan()[0], "goal_m": (30.0, 5.0), "route": True, "speeds": True, "title": "a title"}
+    more = {"recorded_m": fan()[0], "goal_m": (30.0, 5.0), "route": True, "speeds": True, "title": "a title"}
     assert draw(tmp_path / "a.png", **more).read_bytes() == draw(tmp_path / "b.png", **more).read_bytes()
 
 
@@ -236,20 +243,20 @@ def test_a_goal_is_drawn(tmp_path: Path) -> None:
     assert share(goal_m=(30.0, 5.0)) > share() == 0.0
 
 
-def test_outcomes_stand_side_by_side(tmp_path: Path) -> None:
-    outcomes = [
-        Outcome(scene=small_scene(), agent=0, chosen_m=fan()[0], original_m=fan()[1][:30], caption="A"),
-        Outcome(scene=traffic_scene(1), agent=0, chosen_m=fan()[2], caption="B", detail="the same"),
-        Outcome(scene=bare_scene(), agent=0, original_m=fan()[1]),
+def test_comparisons_stand_side_by_side(tmp_path: Path) -> None:
+    panels = [
+        ComparisonPanel(scene=small_scene(), agent=0, planned_m=fan()[0], recorded_m=fan()[1][:30], caption="A"),
+        ComparisonPanel(scene=traffic_scene(1), agent=0, planned_m=fan()[2], caption="B", detail="the same"),
+        ComparisonPanel(scene=bare_scene(), agent=0, recorded_m=fan()[1]),
     ]
-    path = save_outcomes_picture(outcomes, tmp_path / "outcomes.png", dots_per_inch=40)
+    path = save_comparison_picture(panels, tmp_path / "panels.png", dots_per_inch=40)
     assert matplotlib.image.imread(path).shape[1] == int((2 * 0.2 + 3 * 3.3 + 2 * 0.14) * 40)
 
 
 def test_empty_pictures_are_refused(tmp_path: Path) -> None:
     with pytest.raises(PlottingError, match="search of 0 tokens"):
-        draw(tmp_path / "none.png", stages=[])
-    with pytest.raises(PlottingError, match="0 outcomes"):
-        save_outcomes_picture([], tmp_path / "none.png")
+        draw(tmp_path / "none.png", search=[])
+    with pytest.raises(PlottingError, match="0 panels"):
+        save_comparison_picture([], tmp_path / "none.png")
     with pytest.raises(PlottingError, match=r"\.txt"):
         draw(tmp_path / "none.txt")

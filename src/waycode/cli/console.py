@@ -1,4 +1,4 @@
-"""How commands speak: results on stdout, progress and complaints on stderr."""
+"""What all commands share: checks of options, results on stdout, progress and errors on stderr."""
 
 import json
 import sys
@@ -7,32 +7,57 @@ from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from typing import Any
 
+import tyro
 from rich.console import Console, RenderableType
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn, TimeRemainingColumn
 
-Advance = Callable[[int], None]
+from waycode.scene import WaycodeError
+
+FAILED, BAD_INPUT, STOPPED = 1, 2, 130  # exit codes; 0 is success
+Flag = tyro.conf.FlagCreatePairsOff[bool]  # --name without --no-name
 
 
-def say(what: RenderableType) -> None:
-    """Prints a result; plain text where stdout is not a terminal."""
-    Console(file=sys.stdout, soft_wrap=isinstance(what, str), highlight=False, markup=False).print(what)
+class UsageError(WaycodeError):
+    """Options that are out of range or do not go together."""
 
 
-def say_json(result: Any) -> None:
-    """Prints a result for programs."""
-    content = asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
-    sys.stdout.write(json.dumps(content, indent=2, default=str) + "\n")
+def check_at_least(least: int, **options: int | None) -> None:
+    """Raises a `UsageError` for the first option below `least`; options that are not given (None) pass."""
+    for name, value in options.items():
+        if value is not None and value < least:
+            raise UsageError(f"--{name.replace('_', '-')} is {value}, expected at least {least}")
+
+
+def say(text: RenderableType) -> None:
+    """Prints to stdout, as plain text where it is not a terminal."""
+    Console(file=sys.stdout, soft_wrap=isinstance(text, str), highlight=False, markup=False).print(text)
+
+
+def say_result(result: Any, *texts: RenderableType, as_json: bool) -> None:
+    """Prints the result of a command.
+
+    Args:
+        result: What --json prints: a dataclass or anything that `json.dumps` takes.
+        *texts: What is printed otherwise, one below the other.
+        as_json: Whether --json was given.
+    """
+    if as_json:
+        content = asdict(result) if is_dataclass(result) and not isinstance(result, type) else result
+        sys.stdout.write(json.dumps(content, indent=2, default=str) + "\n")
+    else:
+        for text in texts:
+            say(text)
 
 
 def complain(sentence: str, exit_code: int) -> int:
-    """Prints one line on stderr and hands back the exit code."""
+    """Prints one line on stderr and returns the exit code."""
     sys.stderr.write(f"waycode: {' '.join(sentence.split())}\n")
     return exit_code
 
 
 @contextmanager
-def progress(description: str, total: int | None, *, unit: str = "scenes") -> Iterator[Advance]:
-    """A bar on stderr, if that is a terminal; call what it gives with the number of units done since the last call."""
+def progress_bar(description: str, total: int | None, *, unit: str = "scenes") -> Iterator[Callable[[int], None]]:
+    """Shows a bar on stderr if that is a terminal; call what it yields with the number of units done since then."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
         TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("left"),

@@ -1,33 +1,25 @@
-"""`waycode data`: make, convert, describe, check and look at datasets."""
+"""`waycode data`: generate, convert, describe, split, check and draw datasets."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
+from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
 
-from waycode.cli.console import progress, say, say_json
-from waycode.scene import WaycodeError
+from waycode.cli.console import FAILED, Flag, UsageError, check_at_least, progress_bar, say_result
+
+if TYPE_CHECKING:
+    from waycode.dataset.dataset import DatasetInfo
+    from waycode.sources.base import Source
 
 SourceName = Literal["womd", "gpudrive", "nuplan", "argoverse2"]
-Flag = tyro.conf.FlagCreatePairsOff[bool]
-
-
-class UsageError(WaycodeError):
-    """Options that do not go together."""
-
-
-def checked_workers(workers: int) -> int:
-    if workers < 1:
-        raise UsageError(f"--workers is {workers}, expected at least 1")
-    return workers
 
 
 @dataclass(frozen=True, kw_only=True)
 class Sumo:
     """Generate scenes with SUMO: random road networks of ten families, with cars, bicycles and pedestrians.
 
-    The same seed gives the same bytes for any number of workers. A run that was stopped goes on when it is run again.
+    The same seed gives the same bytes for any number of workers. Run a stopped command again to continue it.
     """
 
     out: Path
@@ -35,20 +27,20 @@ class Sumo:
     scenes: int = 2000
     """Number of scenes."""
     seed: int = 0
-    """Seed of everything random."""
+    """Random seed."""
     duration: float = 8.0
     """Seconds of future after the current step: 8 for open loop, 15 for closed loop."""
     families: tuple[str, ...] = ()
-    """Families of road networks, by name; all ten if none is named."""
+    """Families of road networks; all ten if not given."""
     workers: int = 1
-    """Processes to use."""
+    """Number of processes."""
     json: Flag = False
     """Print the content of dataset.json."""
 
     def run(self) -> int:
         from waycode.sources.sumo import Family, SumoSettings, generate_dataset
 
-        workers = checked_workers(self.workers)
+        check_at_least(1, workers=self.workers)
         unknown = sorted(set(self.families) - set(Family))
         if unknown:
             raise UsageError(f"--families has {', '.join(unknown)}; available: {', '.join(Family)}")
@@ -56,77 +48,104 @@ class Sumo:
         settings = SumoSettings(
             num_scenes=self.scenes, seed=self.seed, duration_s=self.duration, families=families
         )  # fmt: skip
-        with progress("generating", self.scenes) as advance:
-            info = generate_dataset(
-                self.out, settings=settings, workers=workers, on_shard=advance
-            )  # fmt: skip
-        if self.json:
-            say_json(info)
-        else:
-            say(_done(info.num_scenes, info.num_shards, sum(info.rejected.values()), self.out))
+        with progress_bar("generating", self.scenes) as advance:
+            info = generate_dataset(self.out, settings=settings, workers=self.workers, on_shard=advance)
+        say_result(info, _written(info, self.out), as_json=self.json)
         return 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Convert:
-    """Convert the scenes of a real dataset. A run that was stopped goes on when it is run again."""
+    """Convert the scenes of a public dataset. Run a stopped command again to continue it."""
 
     sources: tyro.conf.Positional[tuple[Path, ...]]
     """Files or folders of the raw data."""
     kind: Annotated[SourceName, tyro.conf.arg(name="from")]
-    """What the raw data is."""
+    """Format of the raw data."""
     out: Path
     """Folder of the dataset."""
     workers: int = 1
-    """Processes to use."""
+    """Number of processes."""
     skip_bad: Flag = False
-    """Count what cannot be read and go on, instead of stopping at it."""
+    """Count and skip scenes that cannot be read, instead of stopping."""
     limit: int | None = None
-    """Convert the first scenes only, at most this many."""
+    """Convert at most this many scenes, the first ones."""
     maps: Path | None = None
     """Folder of the maps (nuplan only)."""
     scenario_types: tuple[str, ...] = ()
-    """Take scenes of these types only; all if none is named (nuplan only)."""
+    """Convert scenes of these types only; all if not given (nuplan only)."""
     future_s: float | None = None
     """Seconds of future after the current step; 8 if not given (nuplan only)."""
     every_s: float | None = None
-    """Take a scene every so many seconds, instead of those that the log's authors have tagged (nuplan only)."""
+    """Convert a scene every so many seconds, instead of the scenes tagged in the log (nuplan only)."""
     json: Flag = False
     """Print the content of dataset.json."""
 
     def run(self) -> int:
-        from waycode.cli.sources import NuplanOptions, open_source
         from waycode.sources import convert
 
-        if self.limit is not None and self.limit < 1:
-            raise UsageError(f"--limit is {self.limit}, expected at least 1")
-        workers = checked_workers(self.workers)
-        options = NuplanOptions(
-            maps=self.maps, scenario_types=self.scenario_types, future_s=self.future_s, every_s=self.every_s
-        )
+        check_at_least(1, limit=self.limit, workers=self.workers)
+        names = ("maps", "scenario_types", "future_s", "every_s")
+        options = {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())}
         source = open_source(self.kind, self.sources, options)
-        settings = {"sources": [str(path) for path in self.sources], **options.as_settings()}
-        total = len(source.references()[: self.limit])
-        with progress("converting", total) as advance:
+        settings: dict[str, Any] = {"sources": [str(path) for path in self.sources]}
+        for name, value in options.items():
+            settings[name] = str(value) if isinstance(value, Path) else value
+        with progress_bar("converting", len(source.references()[: self.limit])) as advance:
             info = convert(
-                source, self.out, settings=settings, workers=workers, skip_bad=self.skip_bad, limit=self.limit,
+                source, self.out, settings=settings, workers=self.workers, skip_bad=self.skip_bad, limit=self.limit,
                 on_shard=advance,
             )  # fmt: skip
-        if self.json:
-            say_json(info)
-        else:
-            say(_done(info.num_scenes, info.num_shards, sum(info.rejected.values()), self.out))
+        say_result(info, _written(info, self.out), as_json=self.json)
         return 0
+
+
+def open_source(name: SourceName, paths: tuple[Path, ...], options: dict[str, Any]) -> "Source":
+    """Opens a source of scenes; imports only its own module and what that needs.
+
+    Args:
+        name: Format of the raw data.
+        paths: Its files and folders.
+        options: Arguments of `NuplanSource` by name; no other source has any.
+    """
+    if not paths:
+        raise UsageError(f"no raw data was named: expected files or folders of {name}")
+    for path in paths:
+        if not path.exists():
+            raise UsageError(f"{path} does not exist: expected a file or folder of {name}")
+    if name == "nuplan":
+        maps = options.get("maps")
+        if maps is None:
+            raise UsageError("nuplan needs --maps, the folder of its maps, got none")
+        if not maps.is_dir():
+            raise UsageError(f"--maps is {maps}, expected a folder that exists")
+        from waycode.sources.nuplan import NuplanSource
+
+        return NuplanSource(paths, maps, **{option: options[option] for option in options if option != "maps"})
+    if options:
+        misplaced = ", ".join(f"--{option.replace('_', '-')}" for option in options)
+        raise UsageError(f"{misplaced} goes with --from nuplan only, got --from {name}")
+    if name == "womd":
+        from waycode.sources.womd import WomdSource
+
+        return WomdSource(paths)
+    if name == "gpudrive":
+        from waycode.sources.gpudrive import GpuDriveSource
+
+        return GpuDriveSource(paths)
+    from waycode.sources.argoverse2 import Argoverse2Source
+
+    return Argoverse2Source(paths)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Info:
-    """Tell what is in a dataset: scenes, road users, manoeuvres, comfort, map features, rejected scenes, settings."""
+    """Describe a dataset: scenes, road users, manoeuvres, comfort, map features, rejected scenes, settings."""
 
     folder: tyro.conf.Positional[Path]
     """Folder of the dataset."""
     workers: int = 1
-    """Processes to use."""
+    """Number of processes."""
     json: Flag = False
     """Print JSON instead of tables."""
 
@@ -135,13 +154,10 @@ class Info:
         from waycode.dataset.dataset import Dataset
         from waycode.dataset.summary import summarise
 
-        workers = checked_workers(self.workers)
-        with progress("reading", len(Dataset(self.folder))) as advance:
-            summary = summarise(self.folder, workers=workers, on_scenes=advance)
-        if self.json:
-            say_json(summary)
-        else:
-            say(summary_tables(summary))
+        check_at_least(1, workers=self.workers)
+        with progress_bar("reading", len(Dataset(self.folder))) as advance:
+            summary = summarise(self.folder, workers=self.workers, on_scenes=advance)
+        say_result(summary, summary_tables(summary), as_json=self.json)
         return 0
 
 
@@ -156,9 +172,9 @@ class Split:
     held_out: Path
     """Folder for the scenes that are held out."""
     share: float = 0.1
-    """Share of the scenes to hold out."""
+    """Fraction of the scenes to hold out."""
     workers: int = 1
-    """Processes to use."""
+    """Number of processes."""
     json: Flag = False
     """Print the contents of both dataset.json."""
 
@@ -166,27 +182,25 @@ class Split:
         from waycode.dataset.dataset import Dataset
         from waycode.dataset.split import split_dataset
 
-        workers = checked_workers(self.workers)
-        with progress("copying", len(Dataset(self.folder))) as advance:
-            infos = split_dataset(
-                self.folder, kept=self.kept, held_out=self.held_out, share=self.share, workers=workers, on_shard=advance
-            )
-        if self.json:
-            say_json({"kept": asdict(infos[0]), "held_out": asdict(infos[1])})
-        else:
-            for info, out in zip(infos, (self.kept, self.held_out), strict=True):
-                say(_done(info.num_scenes, info.num_shards, 0, out))
+        check_at_least(1, workers=self.workers)
+        with progress_bar("copying", len(Dataset(self.folder))) as advance:
+            kept, held_out = split_dataset(
+                self.folder, kept=self.kept, held_out=self.held_out, share=self.share, workers=self.workers,
+                on_shard=advance,
+            )  # fmt: skip
+        result = {"kept": asdict(kept), "held_out": asdict(held_out)}
+        say_result(result, _written(kept, self.kept), _written(held_out, self.held_out), as_json=self.json)
         return 0
 
 
 @dataclass(frozen=True, kw_only=True)
 class Check:
-    """Check a dataset: checksums, every scene, unique ids. Exit code 1 if there is any fault."""
+    """Check a dataset: checksums, every scene, unique ids. The exit code is 1 if there is any fault."""
 
     folder: tyro.conf.Positional[Path]
     """Folder of the dataset."""
     workers: int = 1
-    """Processes to use."""
+    """Number of processes."""
     json: Flag = False
     """Print JSON instead of text."""
 
@@ -194,16 +208,15 @@ class Check:
         from waycode.dataset.checks import check_dataset
         from waycode.dataset.dataset import DatasetInfo
 
-        workers = checked_workers(self.workers)
-        with progress("checking", DatasetInfo.read(self.folder).num_scenes) as advance:
-            report = check_dataset(self.folder, workers=workers, on_scenes=advance)
-        if self.json:
-            say_json({"passed": report.passed, **asdict(report)})
-        elif report.passed:
-            say(f"{self.folder} is whole: {report.num_scenes} scenes in {report.num_shards} shards, 0 faults")
+        check_at_least(1, workers=self.workers)
+        with progress_bar("checking", DatasetInfo.read(self.folder).num_scenes) as advance:
+            report = check_dataset(self.folder, workers=self.workers, on_scenes=advance)
+        if report.passed:
+            text = f"{self.folder} is whole: {report.num_scenes} scenes in {report.num_shards} shards, 0 faults"
         else:
-            say("\n".join([f"{self.folder} has {len(report.faults)} fault(s):", *report.faults]))
-        return 0 if report.passed else 1
+            text = "\n".join([f"{self.folder} has {len(report.faults)} fault(s):", *report.faults])
+        say_result({"passed": report.passed, **asdict(report)}, text, as_json=self.json)
+        return 0 if report.passed else FAILED
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -213,17 +226,17 @@ class Show:
     path: tyro.conf.Positional[Path]
     """Folder of a dataset, or a Parquet file of scenes."""
     index: tuple[int, ...] = (0,)
-    """Which scene; several are drawn side by side."""
+    """Index of the scene; several are drawn side by side."""
     out: Path = Path("scene.png")
     """The picture: .png, .pdf, .svg or .jpg."""
     radius: float = 60.0
-    """Metres around the ego that are shown."""
+    """Metres from the centre to each side."""
     whole: Flag = False
     """Show the whole scene instead."""
     agent: str | None = None
-    """Id of the road user in the middle; the ego if none is named."""
+    """Id of the road user in the centre; the ego if not given."""
     step: int | None = None
-    """Time step; the current one if none is given."""
+    """Time step; the current one if not given."""
     json: Flag = False
     """Print the path and the ids of what was drawn as JSON."""
 
@@ -242,32 +255,28 @@ class Show:
         else:
             save_contact_sheet(scenes, self.out, radius_m=radius_m)
         drawn = [{"index": index, "id": scene.id} for index, scene in zip(self.index, scenes, strict=True)]
-        if self.json:
-            say_json({"path": str(self.out), "scenes": drawn})
-        else:
-            say(f"{', '.join(scene.id for scene in scenes)} -> {self.out}")
+        text = f"{', '.join(scene.id for scene in scenes)} -> {self.out}"
+        say_result({"path": str(self.out), "scenes": drawn}, text, as_json=self.json)
         return 0
 
 
-def _done(num_scenes: int, num_shards: int, rejected: int, out: Path) -> str:
-    return f"{out}: {num_scenes} scenes in {num_shards} shards, {rejected} turned down (more: waycode data info {out})"
-
-
-DataCommand = (
-    Annotated[Sumo, tyro.conf.subcommand("sumo")]
-    | Annotated[Convert, tyro.conf.subcommand("convert")]
-    | Annotated[Info, tyro.conf.subcommand("info")]
-    | Annotated[Split, tyro.conf.subcommand("split")]
-    | Annotated[Check, tyro.conf.subcommand("check")]
-    | Annotated[Show, tyro.conf.subcommand("show")]
-)
+def _written(info: "DatasetInfo", out: Path) -> str:
+    counts = f"{info.num_scenes} scenes in {info.num_shards} shards, {sum(info.rejected.values())} rejected"
+    return f"{out}: {counts} (more: waycode data info {out})"
 
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Make, convert, describe, check and draw datasets of scenes."""
+    """Generate, convert, describe, split, check and draw datasets of scenes."""
 
-    command: DataCommand
+    command: (
+        Annotated[Sumo, tyro.conf.subcommand("sumo")]
+        | Annotated[Convert, tyro.conf.subcommand("convert")]
+        | Annotated[Info, tyro.conf.subcommand("info")]
+        | Annotated[Split, tyro.conf.subcommand("split")]
+        | Annotated[Check, tyro.conf.subcommand("check")]
+        | Annotated[Show, tyro.conf.subcommand("show")]
+    )
 
     def run(self) -> int:
         return self.command.run()

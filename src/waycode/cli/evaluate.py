@@ -1,170 +1,147 @@
-"""`waycode eval`: how good a model is, as the tables and figures of the paper."""
+"""`waycode eval`: the tables and figures of the paper for a model."""
 
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Literal
+from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
+from rich.console import RenderableType
 
-from waycode.cli.console import progress, say, say_json
-from waycode.cli.data import Flag, UsageError
+from waycode.cli.console import Flag, UsageError, check_at_least, progress_bar, say_result
+
+if TYPE_CHECKING:
+    from waycode.dataset.dataset import Dataset
+    from waycode.model import Model
 
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluate:
-    """Judge a model by the paper's tables and figures.
+    """Evaluate a model with the paper's tables and figures.
 
-    reconstruction: how well 1, 2, ... tokens say what road users did (table 1: encoder at 2 and 3 levels and
+    reconstruction: how well 1, 2, ... tokens reconstruct what road users did (table 1: encoder at 2 and 3 levels and
     continuous, greedy search at 2 and 3 levels; with intervals, per type of road user), wider search, the orderings
-    that must hold, and what the predicted spread is worth (table A5). Writes reconstruction.json and .png.
+    that must hold, and how well the predicted spread ranks the errors (table A5). Writes reconstruction.json and .png.
 
-    left-turn, lane-change, slow-down: whether search finds what it is asked for, in scenes chosen as the paper chooses
-    them, and how realistic that is, beside what road users did and beside a plan without an objective. Each writes a
+    left-turn, lane-change, slow-down: how often search does what the objective asks for, in scenes chosen as in the
+    paper, and how realistic the plans are, compared with recordings and with plans without an objective. Each writes a
     .json, a .png and a picture of examples under its name.
 
-    closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all of them beside each other,
-    in replayed and in reacting traffic; or latent search with other depths, beams and objectives. Each writes a .json,
-    a .parquet with a row per run, and a .png. Left out are scenes whose ego is no car or speeds in the log (they are
-    counted). With --out, a run that was stopped goes on when it is run again.
+    closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all planners compared, in
+    replayed and in reactive traffic; or latent search with other depths, beams and objectives. Each writes a .json, a
+    .parquet with a row per run, and a .png. Scenes whose ego is not a car or speeds in the log are left out and
+    counted. With --out, run a stopped command again to continue it.
     """
 
     what: tyro.conf.Positional[
         Literal["reconstruction", "left-turn", "lane-change", "slow-down", "closed-loop", "closed-loop-ablation"]
     ]
-    """What is judged."""
+    """Name of the evaluation."""
     model: str
     """Folder of a model or of a run, or the name of a bundled model."""
     data: Path
     """Dataset of scenes that the model was not trained on."""
     scenes: int | None = None
-    """Use this many scenes, evenly spread over the dataset; all if not given."""
+    """Number of scenes, evenly spread over the dataset; all if not given."""
     out: Path | None = None
-    """Folder for the report and the picture; if none is given, nothing is written."""
+    """Folder for the report and the picture; nothing is written if not given."""
     threads: int | None = None
-    """Threads to compute with; all cores if not given."""
+    """Number of threads; all cores if not given."""
     workers: int = 1
-    """Processes, but for reconstruction; if more than one, each computes with one thread."""
+    """Number of processes, except for reconstruction; with more than one, each has one thread."""
     json: Flag = False
     """Print the report as JSON."""
 
     def run(self) -> int:
-        for name in ("scenes", "threads", "workers"):
-            value = getattr(self, name)
-            if value is not None and value < 1:
-                raise UsageError(f"--{name} is {value}, expected at least 1")
+        check_at_least(1, scenes=self.scenes, threads=self.threads, workers=self.workers)
         import torch
 
-        if self.threads is not None:
-            torch.set_num_threads(self.threads)
-        if self.what == "reconstruction":
-            return self._reconstruction()
-        return self._closed_loop() if self.what.startswith("closed-loop") else self._guidance()
-
-    def _reconstruction(self) -> int:
-        from waycode.cli.learning_tables import reconstruction_tables
         from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.judge import chosen_indices, evenly_chosen
-        from waycode.evaluation.reconstruction_picture import save_reconstruction
-        from waycode.evaluation.reconstruction_report import PICTURE_FILE, reconstruction_report
         from waycode.model.saved import load_model
         from waycode.training.config import check_fit
 
+        if self.threads is not None:
+            torch.set_num_threads(self.threads)
         model, dataset = load_model(self.model).model, Dataset(self.data)
         check_fit(dataset, model.config.features)
-        with progress("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
+        if self.what == "reconstruction":
+            result, tables, files = self._reconstruction(model, dataset)
+        elif self.what in ("closed-loop", "closed-loop-ablation"):
+            result, tables, files = self._closed_loop(dataset)
+        else:
+            result, tables, files = self._guidance(model, dataset)
+        written = [] if self.out is None else [f"{self.out}: {', '.join(files)}"]
+        say_result(result, tables, *written, as_json=self.json)
+        return 0
+
+    # Each evaluation writes its files to --out, if given, and returns its JSON, its tables and the files' names.
+
+    def _reconstruction(self, model: "Model", dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
+        from waycode.cli.tables import reconstruction_tables
+        from waycode.evaluation.judge import chosen_indices, evenly_chosen
+        from waycode.evaluation.reconstruction_picture import save_reconstruction
+        from waycode.evaluation.reconstruction_report import PICTURE_FILE, reconstruction_report
+
+        with progress_bar("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
             report = reconstruction_report(
                 model, evenly_chosen(dataset, self.scenes), name=self.model, data=str(self.data), on_scenes=advance
             )
         if self.out is not None:
             report.write(self.out)
             save_reconstruction(report, self.out / PICTURE_FILE)
-        if self.json:
-            say_json(report.as_json())
-        else:
-            say(reconstruction_tables(report))
-            if self.out is not None:
-                say(f"{self.out}: reconstruction.json, {PICTURE_FILE}")
-        return 0
+        return report.as_json(), reconstruction_tables(report), ["reconstruction.json", PICTURE_FILE]
 
-    def _guidance(self) -> int:
-        from waycode.cli.guidance_tables import guidance_tables
-        from waycode.dataset.dataset import Dataset
+    def _guidance(self, model: "Model", dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
+        from waycode.cli.tables import guidance_tables
         from waycode.evaluation.guidance import TASKS
         from waycode.evaluation.guidance_picture import save_examples, save_guidance
         from waycode.evaluation.guidance_report import guidance_report
         from waycode.evaluation.guidance_run import answer_dataset
         from waycode.evaluation.judge import chosen_indices
-        from waycode.model.saved import load_model
-        from waycode.training.config import check_fit
 
-        config, dataset = load_model(self.model).model.config, Dataset(self.data)
-        check_fit(dataset, config.features)
         num_scenes = len(chosen_indices(len(dataset), self.scenes))
-        with progress("planning", num_scenes) as advance:
+        with progress_bar("planning", num_scenes) as advance:
             answered = answer_dataset(
                 self.what, model=self.model, folder=self.data, scenes=self.scenes, workers=self.workers,
                 on_scenes=advance,
             )  # fmt: skip
         report = guidance_report(
             answered, task=TASKS[self.what], model=self.model, data=str(self.data), num_scenes=num_scenes,
-            num_tokens=config.num_tokens,
+            num_tokens=model.config.num_tokens,
         )  # fmt: skip
+        files = [f"{self.what}.json", f"{self.what}.png", f"{self.what}-examples.png"]
         if self.out is not None:
             report.write(self.out)
-            save_guidance(report, self.out / f"{self.what}.png")
-            save_examples(report, answered, self.out / f"{self.what}-examples.png", scene_of=dataset.__getitem__)
-        if self.json:
-            say_json(report.as_json())
-        else:
-            say(guidance_tables(report))
-            if self.out is not None:
-                say(f"{self.out}: {self.what}.json, {self.what}.png, {self.what}-examples.png")
-        return 0
+            save_guidance(report, self.out / files[1])
+            save_examples(report, answered, self.out / files[2], scene_of=dataset.__getitem__)
+        return report.as_json(), guidance_tables(report), files
 
-    def _closed_loop(self) -> int:
-        from waycode.cli.closed_loop_tables import closed_loop_tables
-        from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.closed_loop import (
-            ABLATION_REFERENCE,
-            REFERENCE,
-            ClosedLoopReport,
-            ablation,
-            comparison,
-            differences,
-            drive_all,
-        )
+    def _closed_loop(self, dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
+        from waycode.cli.tables import closed_loop_tables
+        from waycode.evaluation import closed_loop
         from waycode.evaluation.closed_loop_picture import save_closed_loop
-        from waycode.model.saved import load_model
         from waycode.simulation.scenarios import choose_scenarios
-        from waycode.training.config import check_fit
 
-        dataset = Dataset(self.data)
-        check_fit(dataset, load_model(self.model).model.config.features)
         chosen = choose_scenarios(dataset, self.scenes, only_fit=True)
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
-        make, reference = (
-            (ablation, ABLATION_REFERENCE) if self.what == "closed-loop-ablation" else (comparison, REFERENCE)
-        )
-        campaigns = make(self.data, chosen.indices, model=self.model)
-        scores = None if self.out is None else self.out / f"{self.what}.parquet"
-        with progress("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
-            driven = drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
-        report = ClosedLoopReport(
+        if self.what == "closed-loop":
+            campaigns = closed_loop.comparison(self.data, chosen.indices, model=self.model)
+            reference = closed_loop.REFERENCE
+        else:
+            campaigns = closed_loop.ablation(self.data, chosen.indices, model=self.model)
+            reference = closed_loop.ABLATION_REFERENCE
+        files = [f"{self.what}.json", f"{self.what}.parquet", f"{self.what}.png"]
+        scores = None if self.out is None else self.out / files[1]
+        with progress_bar("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
+            driven = closed_loop.drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
+        report = closed_loop.ClosedLoopReport(
             name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
-            rows=[row for row, _ in driven], differences=differences(driven, reference=reference),
+            rows=[row for row, _ in driven], differences=closed_loop.differences(driven, reference=reference),
         )  # fmt: skip
         if self.out is not None:
             report.write(self.out)
-            save_closed_loop(report, self.out / f"{self.what}.png")
-        if self.json:
-            say_json(report.as_json())
-        else:
-            say(
-                closed_loop_tables(
-                    f"{self.data}: closed loop", report.rows, left_out=report.left_out, differences=report.differences
-                )
-            )
-            if self.out is not None:
-                say(f"{self.out}: {self.what}.json, {self.what}.parquet, {self.what}.png")
-        return 0
+            save_closed_loop(report, self.out / files[2])
+        tables = closed_loop_tables(
+            f"{self.data}: closed loop", report.rows, left_out=report.left_out, differences=report.differences
+        )
+        return report.as_json(), tables, files

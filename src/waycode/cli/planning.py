@@ -1,84 +1,283 @@
-"""What the commands about plans share: opening a scene and a planner, and drawing what was found."""
+"""`waycode plan`, `swap`, `find`, `objectives` and `demo`: plans and recorded manoeuvres as tokens."""
 
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import TYPE_CHECKING
 
-import numpy as np
-import torch
-from jaxtyping import Float32
+import tyro
 
-from waycode.cli.data import UsageError
-from waycode.dataset.dataset import Dataset, load_scene
-from waycode.demo import bundled_dataset
-from waycode.model.saved import load_model
-from waycode.planner import Plan, Planner, View
-from waycode.planner.stages import stages_of
-from waycode.plotting.plan_picture import Outcome, save_outcomes_picture, save_plan_picture
-from waycode.scene import Scene
+from waycode.cli.console import Flag, UsageError, check_at_least, progress_bar, say_result
 
-SAMPLE = "sample"  # the scenes that come with the package
+if TYPE_CHECKING:
+    from waycode.dataset.dataset import Dataset
+    from waycode.planner import ManoeuvreIndex, Planner
+    from waycode.scene import Scene
+
+_SAMPLE = "sample"  # name of the scenes that come with the package
 
 
-def open_scene(name: str, index: int) -> Scene:
-    """A scene of a file or folder, or of the bundled ones."""
-    return load_scene(bundled_dataset().folder if name == SAMPLE else name, index)
+@dataclass(frozen=True, kw_only=True)
+class PlanCommand:
+    """Plan the path of a road user: search its tokens for the trajectory with the least cost.
+
+    An objective is text, such as "left-turn", "lane-change(+1) then comfort", or
+    "2 * goal-point(10, 3) + comfort where road-edge"; `waycode objectives` lists all.
+    """
+
+    scene: tyro.conf.Positional[str]
+    """A Parquet file of scenes, the folder of a dataset, or the word `sample` for the bundled scenes."""
+    objective: str
+    """What to minimise; @FILE reads it from a text file."""
+    index: int = 0
+    """Index of the scene in the file or folder."""
+    agent: str | None = None
+    """Id of the road user; if not given, the ego, else the first one to predict."""
+    model: str = "sumo-small"
+    """Name of a bundled model, or folder of a model or of a run."""
+    beam_width: int = 1
+    """Number of prefixes that the search keeps; 1 is greedy."""
+    depth: int | None = None
+    """Number of tokens to search; all that the model has if not given."""
+    levels: int = 2
+    """Levels per dimension of a token."""
+    no_gate: Flag = False
+    """Do not reject plans that the model is uncertain of."""
+    refine_steps: int = 0
+    """Steps of gradient descent on the tokens that were found."""
+    deadline_s: float | None = None
+    """Stop the search after so many seconds, with the best plan so far."""
+    threads: int = 1
+    """Number of threads; small models are fastest with one."""
+    plot: Path | None = None
+    """Draw the search and the plan: .png, .pdf, .svg or .jpg."""
+    json: Flag = False
+    """Print the plan as JSON."""
+
+    def run(self) -> int:
+        from waycode.cli.tables import plan_table
+        from waycode.objectives import parse_objective
+
+        objective = parse_objective(_objective_text(self.objective))
+        scene = _open_scene(self.scene, self.index)
+        view = _open_planner(self.model, threads=self.threads).encode(scene, self.agent)
+        plan = view.plan(
+            objective,
+            beam_width=self.beam_width,
+            depth=self.depth,
+            levels=self.levels,
+            gate=not self.no_gate,
+            refine_steps=self.refine_steps,
+            deadline_s=self.deadline_s,
+        )
+        texts: list[str] = []
+        if self.plot is not None:
+            from waycode.planner.search_panels import recorded_path_m, search_panels
+            from waycode.plotting import save_plan_picture
+
+            save_plan_picture(
+                scene, self.plot, agent=view.agent, search=search_panels(view, plan, levels=self.levels),
+                planned_m=plan.position_in(scene), recorded_m=recorded_path_m(view), title=str(objective),
+            )  # fmt: skip
+            texts.append(f"{self.plot}: what was tried and found")
+        say_result(plan.as_dict(), plan_table(plan, str(objective)), *texts, as_json=self.json)
+        return 0
 
 
-def open_dataset(name: str) -> Dataset:
-    """A dataset by its folder, or the bundled one."""
-    return bundled_dataset() if name == SAMPLE else Dataset(name)
+@dataclass(frozen=True, kw_only=True)
+class Swap:
+    """Transfer a manoeuvre to another scene: encode what a road user of A did, and decode the tokens in B.
+
+    If A and B are the same, this shows what the tokens keep of the recorded path (paper, section 5.2).
+    """
+
+    scene_a: tyro.conf.Positional[str]
+    """Scene of the manoeuvre: a Parquet file of scenes, the folder of a dataset, or the word `sample`."""
+    scene_b: tyro.conf.Positional[str]
+    """Scene in which it is decoded."""
+    index_a: int = 0
+    """Index of the scene in A."""
+    index_b: int = 0
+    """Index of the scene in B."""
+    agent_a: str | None = None
+    """Id of the road user in A; if not given, the ego, else the first one to predict."""
+    agent_b: str | None = None
+    """Id of the road user in B."""
+    model: str = "sumo-small"
+    """Name of a bundled model, or folder of a model or of a run."""
+    tokens: int | None = None
+    """Use only this many tokens, the first ones; all if not given."""
+    levels: int = 2
+    """Levels per dimension of a token."""
+    threads: int = 1
+    """Number of threads; small models are fastest with one."""
+    plot: Path | None = None
+    """Draw both scenes: .png, .pdf, .svg or .jpg."""
+    json: Flag = False
+    """Print the plan in B as JSON."""
+
+    def run(self) -> int:
+        from waycode.cli.tables import plan_table
+
+        planner = _open_planner(self.model, threads=self.threads)
+        view_a = planner.encode(_open_scene(self.scene_a, self.index_a), self.agent_a)
+        view_b = planner.encode(_open_scene(self.scene_b, self.index_b), self.agent_b)
+        plan = view_b.decode(view_a.encode_trajectory(levels=self.levels).first(self.tokens))
+        texts: list[str] = []
+        if self.plot is not None:
+            from waycode.planner.search_panels import recorded_path_m
+            from waycode.plotting import ComparisonPanel, save_comparison_picture
+
+            source = ComparisonPanel(
+                scene=view_a.scene, agent=view_a.agent, recorded_m=recorded_path_m(view_a),
+                caption="the code is from here", detail=f"tokens {' '.join(map(str, plan.tokens or ()))}",
+            )  # fmt: skip
+            target = ComparisonPanel(
+                scene=view_b.scene, agent=view_b.agent, recorded_m=recorded_path_m(view_b),
+                planned_m=plan.position_in(view_b.scene), caption="and decoded here",
+                detail=f"{plan.status}; final standard deviation {plan.final_std_m:.1f} m",
+            )  # fmt: skip
+            save_comparison_picture([source, target], self.plot, title="the same tokens in another scene")
+            texts.append(f"{self.plot}: both scenes")
+        title = f"tokens of {view_a.setting.agent_id} in {view_a.scene.id}"
+        say_result(plan.as_dict(), plan_table(plan, title), *texts, as_json=self.json)
+        return 0
 
 
-def open_planner(name_or_folder: str, *, threads: int) -> Planner:
-    """A planner with a bundled model, or with that of a folder or a run, that computes with so many threads."""
-    if threads < 1:
-        raise UsageError(f"--threads is {threads}, expected at least 1")
+@dataclass(frozen=True, kw_only=True)
+class Find:
+    """Find road users with the same manoeuvre: codes near that of a road user, or codes that begin with given tokens.
+
+    The encoder makes the codes of all tracks to predict. Searching a saved index takes no time.
+    """
+
+    data: tyro.conf.Positional[str]
+    """Folder of a dataset, the word `sample` for the bundled scenes, or a saved index (.parquet)."""
+    like: str | None = None
+    """SCENE_ID:AGENT, a road user of the data: list the nearest codes, its own first."""
+    prefix: str | None = None
+    """Tokens, such as 3,5: list all codes that begin with them."""
+    count: int = 10
+    """Number of results to list."""
+    model: str = "sumo-small"
+    """Name of a bundled model, or folder of a model or of a run; not needed for an index."""
+    levels: int = 2
+    """Levels per dimension of a token."""
+    threads: int = 1
+    """Number of threads; small models are fastest with one."""
+    save: Path | None = None
+    """Write the index to this file (.parquet)."""
+    json: Flag = False
+    """Print what was found as JSON."""
+
+    def run(self) -> int:
+        from waycode.cli.tables import entries_table
+
+        if (self.like is None) == (self.prefix is None):
+            raise UsageError("expected one of --like SCENE_ID:AGENT and --prefix 3,5")
+        check_at_least(1, count=self.count)
+        index = self._index()
+        if self.save is not None:
+            index.save(self.save)
+        if self.prefix is not None:
+            found = index.find(prefix=_parse_tokens(self.prefix))
+        else:
+            scene_id, _, agent_id = (self.like or "").rpartition(":")
+            if not scene_id or not agent_id:
+                raise UsageError(f"--like is {self.like!r}, expected SCENE_ID:AGENT")
+            found = index.nearest(index.latents[index.row_of(scene_id, agent_id)], self.count)
+        listed = found[: self.count]
+        result = {"num_indexed": len(index), "num_found": len(found), "found": [asdict(entry) for entry in listed]}
+        say_result(result, entries_table(listed, num_found=len(found), num_indexed=len(index)), as_json=self.json)
+        return 0
+
+    def _index(self) -> "ManoeuvreIndex":
+        from waycode.planner import ManoeuvreIndex, build_index
+
+        if Path(self.data).is_file():
+            return ManoeuvreIndex.load(self.data)
+        dataset, planner = _open_dataset(self.data), _open_planner(self.model, threads=self.threads)
+        with progress_bar("encoding", len(dataset)) as advance:
+            return build_index(dataset, planner, levels=self.levels, on_scenes=advance)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Objectives:
+    """List the objectives, their parameters and how to combine them."""
+
+    json: Flag = False
+    """Print the list as JSON."""
+
+    def run(self) -> int:
+        from waycode.cli.tables import objectives_tables
+        from waycode.objectives import describe_objectives
+
+        described = describe_objectives()
+        say_result([asdict(one) for one in described], objectives_tables(described), as_json=self.json)
+        return 0
+
+
+@dataclass(frozen=True, kw_only=True)
+class Demo:
+    """Plan with several objectives on the bundled scenes and write a page of results; needs no network, no SUMO."""
+
+    out: Path = Path("waycode-demo")
+    """Folder for the pictures and index.html."""
+    model: str = "sumo-small"
+    """Name of a bundled model, or folder of a model."""
+    json: Flag = False
+    """Print what was found as JSON."""
+
+    def run(self) -> int:
+        from waycode.cli.tables import demo_table
+        from waycode.demo import NUM_PICTURES, bundled_dataset, run_demo
+
+        with progress_bar("planning and drawing", NUM_PICTURES, unit="pictures") as advance:
+            report = run_demo(bundled_dataset(), self.out, model=self.model, on_picture=lambda: advance(1))
+        say_result(report, demo_table(report), f"open {report.page}", as_json=self.json)
+        return 0
+
+
+def _open_scene(name: str, index: int) -> "Scene":
+    from waycode.dataset.dataset import load_scene
+    from waycode.demo import bundled_dataset
+
+    return load_scene(bundled_dataset().folder if name == _SAMPLE else name, index)
+
+
+def _open_dataset(name: str) -> "Dataset":
+    from waycode.dataset.dataset import Dataset
+    from waycode.demo import bundled_dataset
+
+    return bundled_dataset() if name == _SAMPLE else Dataset(name)
+
+
+def _open_planner(name_or_folder: str, *, threads: int) -> "Planner":
+    """A planner with a bundled model or that of a folder; sets the number of torch's threads."""
+    check_at_least(1, threads=threads)
+    import torch
+
+    from waycode.model.saved import load_model
+    from waycode.planner import Planner
+
     torch.set_num_threads(threads)
     saved = load_model(name_or_folder)
     return Planner(saved.model, sigma_max_m=saved.sigma_max_m)
 
 
-def draw_plan(view: View, plan: Plan, path: Path, *, title: str, levels: int) -> None:
-    """Every token's candidates, then the plan beside what was recorded."""
-    save_plan_picture(
-        view.scene,
-        path,
-        agent=view.agent,
-        stages=stages_of(view, plan, levels=levels),
-        chosen_m=plan.position_in(view.scene),
-        original_m=recorded_m(view),
-        title=title,
-    )
+def _objective_text(objective: str) -> str:
+    """The text itself, or the content of FILE for @FILE."""
+    if not objective.startswith("@"):
+        return objective
+    path = Path(objective[1:])
+    try:
+        return path.read_text(encoding="utf-8")
+    except (OSError, UnicodeDecodeError) as error:
+        raise UsageError(f"{path} cannot be read ({error}): expected a text file with an objective") from error
 
 
-def draw_swap(giver: View, taker: View, plan: Plan, path: Path) -> None:
-    """What was done in one scene, and what the same code is in another."""
-    code = " ".join(map(str, plan.tokens or ()))
-    save_outcomes_picture(
-        [
-            Outcome(
-                scene=giver.scene,
-                agent=giver.agent,
-                original_m=recorded_m(giver),
-                caption="the code is from here",
-                detail=f"tokens {code}",
-            ),
-            Outcome(
-                scene=taker.scene,
-                agent=taker.agent,
-                original_m=recorded_m(taker),
-                chosen_m=plan.position_in(taker.scene),
-                caption="and decoded here",
-                detail=f"{plan.status}; final standard deviation {plan.final_std_m:.1f} m",
-            ),
-        ],
-        path,
-        title="the same tokens in another scene",
-    )
-
-
-def recorded_m(view: View) -> Float32[np.ndarray, "t 2"] | None:
-    """The agent's observed positions over the horizon of a plan; None if there are none."""
-    scene, first = view.scene, view.scene.current_step + 1
-    steps = slice(first, first + view.model.config.features.future_steps)
-    valid = scene.tracks.valid[view.agent, steps]
-    return scene.tracks.position_m[view.agent, steps][valid] if valid.any() else None
+def _parse_tokens(text: str) -> list[int]:
+    """Token ids from text such as 3,5."""
+    try:
+        return [int(part) for part in text.split(",")]
+    except ValueError as error:
+        raise UsageError(f"--prefix is {text!r}, expected whole numbers such as 3,5") from error

@@ -1,42 +1,100 @@
-"""A dataset's summary as tables for people."""
+"""Tables that commands print. Rooms are imported where they are needed: every command would load all of them else."""
 
 import json
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping, Sequence
+from typing import TYPE_CHECKING
 
 from rich import box
 from rich.console import Group, RenderableType
 from rich.table import Table
+from rich.text import Text
 
-from waycode.dataset.summary import DatasetSummary
-from waycode.demo import DemoReport
+if TYPE_CHECKING:
+    from waycode.dataset.summary import DatasetSummary
+    from waycode.demo import DemoReport
+    from waycode.evaluation.closed_loop import ClosedLoopRow, Difference
+    from waycode.evaluation.guidance_report import Estimate, GuidanceReport
+    from waycode.evaluation.reconstruction import Cell
+    from waycode.evaluation.reconstruction_report import ReconstructionReport
+    from waycode.objectives.registry import ObjectiveDescription, Parameter
+    from waycode.planner import Plan, RecordedManoeuvre
+    from waycode.training.callbacks import ValidationReport
+
+_GRAMMAR = """a + b, 2 * a    sums and weights
+a then b        a first; of those that are equal in it, the best by b
+a where b       a, among those that are best by the constraint b
+left-turn, goal-point(10, 3), goal-point(x_m=10, y_m=3, frame=agent)
+"""
+_MAX_FAILURES = 10  # listed per driver
+# Headings are short: a terminal has 80 columns.
+_GUIDANCE_HEADINGS = {
+    "leftward_turn_deg": "turn\ndeg",
+    "centre_distance_m": "centre\nm",
+    "mean_speed_mps": "mean\nm/s",
+    "late_speed_mps": "late\nm/s",
+    "edge_contact": "edge",
+    "infeasible": "infeas.",
+    "collision": "collis.",
+    "uncertain": "unsure",
+}
+_CLOSED_LOOP_HEADINGS = {  # without the two metrics that are nearly always 100
+    "no_at_fault_collision": "S-CR",
+    "progress": "S-PR",
+    "drivable_area": "area",
+    "time_to_collision": "TTC",
+    "speed_limit": "limit",
+    "comfort": "comf.",
+}
 
 
-def summary_tables(summary: DatasetSummary) -> RenderableType:
-    """Everything that `waycode data info` shows; tables without rows are left out."""
+def _table(title: str, *columns: str, caption: str | None = None, text_columns: Collection[int] = ()) -> Table:
+    """An empty table; the first column and those in `text_columns` are left-aligned, the latter wrap."""
+    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
+    table.show_header = any(columns)
+    table.caption, table.caption_justify = caption, "left"
+    for position, column in enumerate(columns):
+        is_text = position in text_columns
+        table.add_column(
+            column, justify="left" if position == 0 or is_text else "right", overflow="fold" if is_text else "ellipsis"
+        )
+    return table
+
+
+def _share(part: int, whole: int) -> str:
+    return f"{part / whole:.1%}" if whole else "-"
+
+
+def _interval(value: "Estimate", *, scale: float = 1.0, digits: int = 1) -> str:
+    """The mean, and below it half of the 95 % interval."""
+    half = (value.high - value.low) / 2
+    return f"{scale * value.mean:.{digits}f}\n±{scale * half:.{digits}f}"
+
+
+def summary_tables(summary: "DatasetSummary") -> RenderableType:
+    """What `waycode data info` prints; tables without rows are left out."""
     num_scenes = max(summary.num_scenes, 1)
+    features = _table("map features", "", "total", "per scene")
+    for name, count in summary.map_features.items():
+        features.add_row(name, f"{count:,}", f"{count / num_scenes:.1f}")
+    settings = _table("settings", "", "", text_columns=(1,))
+    for name, value in summary.settings.items():
+        settings.add_row(name, json.dumps(value))
+    settings.add_row("sha256", summary.settings_sha256)
     tables = [
         _overview(summary),
         _road_users(summary),
         _manoeuvres(summary),
-        _counts("tags", summary.tags, "scenes", num_scenes),
-        _per_scene("map features", summary.map_features, num_scenes),
-        _counts("scenes with", summary.scenes_with, "scenes", num_scenes),
-        _counts("turned down", summary.rejected, "scenes", sum(summary.rejected.values())),
-        _settings(summary),
+        _scene_counts("tags", summary.tags, num_scenes),
+        features,
+        _scene_counts("scenes with", summary.scenes_with, num_scenes),
+        _scene_counts("rejected", summary.rejected, sum(summary.rejected.values())),
+        settings,
     ]
     return Group(*(table for table in tables if table.row_count))
 
 
-def plain_table(title: str, *columns: str) -> Table:
-    table = Table(title=title, title_justify="left", title_style="bold", box=box.SIMPLE_HEAD, pad_edge=False)
-    table.show_header = any(columns)
-    for position, column in enumerate(columns):
-        table.add_column(column, justify="left" if position == 0 else "right")
-    return table
-
-
-def _overview(summary: DatasetSummary) -> Table:
-    table = plain_table(summary.folder, "", "")
+def _overview(summary: "DatasetSummary") -> Table:
+    table = _table(summary.folder, "", "")
     mixed = len(summary.steps) > 1
     steps = ", ".join(f"{steps} ({count} scenes)" if mixed else str(steps) for steps, count in summary.steps.items())
     table.add_row("source", summary.source)
@@ -49,64 +107,205 @@ def _overview(summary: DatasetSummary) -> Table:
     return table
 
 
-def _road_users(summary: DatasetSummary) -> Table:
-    table = plain_table("road users", "", "total", "per scene", "moving", "comfort", "to predict", "comfort ")
+def _road_users(summary: "DatasetSummary") -> Table:
+    caption = "comfort: share within the six bounds, of those that move and are observed long enough"
+    columns = ("", "total", "per scene", "moving", "comfort", "to predict", "comfort ")
+    table = _table("road users", *columns, caption=caption)
     for kind, counts in summary.road_users.items():
         table.add_row(
             kind, f"{counts.total:,}", f"{counts.per_scene:.1f}", f"{counts.moving:,}",
             _share(counts.comfortable, counts.judged), f"{counts.to_predict:,}",
             _share(counts.comfortable_to_predict, counts.judged_to_predict),
         )  # fmt: skip
-    table.caption = "comfort: share that keeps to the six bounds, of those that move and are seen long enough"
-    table.caption_justify = "left"
     return table
 
 
-def _share(part: int, whole: int) -> str:
-    return f"{part / whole:.1%}" if whole else "-"
-
-
-def _manoeuvres(summary: DatasetSummary) -> Table:
-    table = plain_table("manoeuvres", "", "all tracks", "share", "to predict", "share")
-    everyone, predicted = sum(summary.manoeuvres.values()), sum(summary.predicted_manoeuvres.values())
+def _manoeuvres(summary: "DatasetSummary") -> Table:
+    table = _table("manoeuvres", "", "all tracks", "share", "to predict", "share")
+    total, total_to_predict = sum(summary.manoeuvres.values()), sum(summary.predicted_manoeuvres.values())
     for name, count in summary.manoeuvres.items():
-        chosen = summary.predicted_manoeuvres.get(name, 0)
-        table.add_row(name, f"{count:,}", _share(count, everyone), f"{chosen:,}", _share(chosen, predicted))
+        to_predict = summary.predicted_manoeuvres.get(name, 0)
+        shares = _share(count, total), _share(to_predict, total_to_predict)
+        table.add_row(name, f"{count:,}", shares[0], f"{to_predict:,}", shares[1])
     return table
 
 
-def _counts(title: str, counts: Mapping[str, int], unit: str, of: int) -> Table:
-    table = plain_table(title, "", unit, "share")
+def _scene_counts(title: str, counts: Mapping[str, int], of: int) -> Table:
+    table = _table(title, "", "scenes", "share")
     for name, count in counts.items():
         table.add_row(name, f"{count:,}", _share(count, of))
     return table
 
 
-def _per_scene(title: str, counts: Mapping[str, int], num_scenes: int) -> Table:
-    table = plain_table(title, "", "total", "per scene")
-    for name, count in counts.items():
-        table.add_row(name, f"{count:,}", f"{count / num_scenes:.1f}")
-    return table
-
-
-def _settings(summary: DatasetSummary) -> Table:
-    table = plain_table("settings", "", "")
-    table.columns[1].justify = "left"
-    table.columns[1].overflow = "fold"
-    for name, value in summary.settings.items():
-        table.add_row(name, json.dumps(value))
-    table.add_row("sha256", summary.settings_sha256)
-    return table
-
-
-def demo_table(report: DemoReport) -> Table:
-    """How the stories of the demo came out."""
-    table = plain_table(f"demo with {report.model}", "asked for", "did it", "cars", "tokens", "status", "plan in ms")
+def demo_table(report: "DemoReport") -> Table:
+    """The results of the demo, a row per objective."""
+    table = _table(
+        f"demo with {report.model}", "asked for", "did it", "cars", "tokens", "status", "plan in ms",
+        caption="did it: the plan in the picture, measured; cars: how many of the cars that can do it did it",
+    )  # fmt: skip
     for story in report.stories:
         table.add_row(
             story.title, "yes" if story.did else "no", f"{story.did_it} of {story.num_actors}",
             " ".join(map(str, story.tokens)), story.status, f"{story.plan_ms:.0f}",
         )  # fmt: skip
-    table.caption = "did it: the plan in the picture, measured; cars: how many of those that the wish fits did it"
-    table.caption_justify = "left"
     return table
+
+
+def plan_table(plan: "Plan", title: str) -> Table:
+    """Status, costs, tokens, end and timings of a plan."""
+    table = _table(f"{title}: {plan.agent_id} in {plan.scene_id}", "", "", text_columns=(1,))
+    table.add_row("status", f"{plan.status}: {plan.message}")
+    for name, cost in plan.costs.items():
+        table.add_row(name, f"{cost:.4g}")
+    table.add_row("tokens", "refined, no codes" if plan.tokens is None else " ".join(map(str, plan.tokens)))
+    end = f"after {plan.time_s[-1]:g} s at x {plan.x_m[-1]:.1f} m, y {plan.y_m[-1]:.1f} m, {plan.speed_mps[-1]:.1f} m/s"
+    table.add_row("ends", f"{end}, standard deviation {plan.final_std_m:.2f} m")
+    table.add_row("decodes", str(plan.num_decodes))
+    table.add_row("took", ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in plan.timings_s.items()))
+    return table
+
+
+def entries_table(found: Sequence["RecordedManoeuvre"], *, num_found: int, num_indexed: int) -> Table:
+    """Recorded manoeuvres with the distance of their codes from the requested one."""
+    columns = ("scene", "index", "road user", "manoeuvre", "tokens", "distance")
+    table = _table(f"{num_found:,} of {num_indexed:,} recorded manoeuvres", *columns)
+    for column in table.columns:
+        column.overflow = "fold"  # an id that is cut short cannot be used
+    for entry in found:
+        distance = "" if entry.distance is None else f"{entry.distance:.3f}"
+        tokens = " ".join(map(str, entry.tokens))
+        table.add_row(entry.scene_id, str(entry.scene_index), entry.agent_id, entry.manoeuvre, tokens, distance)
+    return table
+
+
+def objectives_tables(described: Sequence["ObjectiveDescription"]) -> RenderableType:
+    """All objectives with their parameters, and how to combine them."""
+    table = _table("objectives", "name", "what it wants", "parameters", "gradient", text_columns=(1, 2))
+    for objective in described:
+        parameters = "\n".join(map(_parameter, objective.parameters))
+        table.add_row(objective.name, objective.summary, parameters, "yes" if objective.differentiable else "no")
+    return Group(table, Text(_GRAMMAR))
+
+
+def _parameter(parameter: "Parameter") -> str:
+    unit = parameter.unit
+    if parameter.required:
+        return parameter.name if unit is None else f"{parameter.name} ({unit})"
+    value = parameter.default
+    if value is None:
+        return f"{parameter.name} = not given"
+    shown = f"{value:.4g}" if isinstance(value, float) else str(value)
+    return f"{parameter.name} = {shown}" if unit is None else f"{parameter.name} = {shown} {unit}"
+
+
+def validation_table(report: "ValidationReport", *, samples_per_s: float) -> Table:
+    """ADE by number of tokens at one validation of a training run."""
+    from waycode.training.card import table_of
+
+    columns = table_of(report.figures)
+    title = f"step {report.step:,}: sigma {report.sigma:.3f}, {report.minutes:.1f} min, {samples_per_s:.0f} samples/s"
+    table = _table(title, "tokens", *columns)
+    for count in range(max((len(column) for column in columns.values()), default=0)):
+        table.add_row(str(count + 1), *(f"{column[count]:.3f}" for column in columns.values()))
+    return table
+
+
+def reconstruction_tables(report: "ReconstructionReport") -> RenderableType:
+    """What `waycode eval reconstruction` prints."""
+    heading = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes, mean over types: ADE in m"
+    beams = _table("wider search at N_l = 2, all tokens: ADE in m", "beam width", "ADE")
+    for width, cell in report.beam_ade_m.items():
+        beams.add_row(str(width), _ade(cell))
+    risks = _table("most certain first, all tokens: FDE in m", "share", *report.risk_coverage)
+    for rows in zip(*report.risk_coverage.values(), strict=True):
+        risks.add_row(f"{rows[0][0]:.0%}", *(f"{error:.3f}" for _, error in rows))
+    risks.add_row("rises", *("yes" if rises else "NO" for rises in report.risk_is_monotone.values()))
+    orderings = []
+    for ordering in report.orderings:
+        orderings.append(Text(f"{'holds' if ordering.holds else 'FAILS'}  {ordering.claim}"))
+        orderings += [Text(f"       {place}") for place in ordering.breaks]
+    by_type = [
+        _ade_table(f"{report.agents_by_type[kind]:,} of type {kind}", cells) for kind, cells in report.by_type.items()
+    ]
+    interval = Text("±: half of the 95 % interval\n")
+    return Group(_ade_table(heading, report.table), *by_type, interval, beams, risks, *orderings)
+
+
+def _ade_table(title: str, columns: "Mapping[str, Sequence[Cell]]") -> Table:
+    table = _table(title, "tokens", *(name.replace(" ", "\n", 1) for name in columns))
+    for count in range(max(len(cells) for cells in columns.values())):
+        table.add_row(str(count + 1), *(_ade(cells[count]) for cells in columns.values()))
+    return table
+
+
+def _ade(cell: "Cell") -> str:
+    return f"{cell.ade_m:.3f} ±{(cell.high_m - cell.low_m) / 2:.2f}"
+
+
+def guidance_tables(report: "GuidanceReport") -> RenderableType:
+    """A table per group of cases, and which of the expected figures hold."""
+    from waycode.evaluation.guidance import SUCCESS, UNCERTAIN
+    from waycode.evaluation.realism import MEASURES
+
+    shares = (SUCCESS, *MEASURES, UNCERTAIN)  # printed as percentages
+    tables = []
+    for group, rows in report.rows.items():
+        names = list(next(iter(rows.values())))
+        scenes = f"{report.scenes_with_cases[group]:,} of {report.num_scenes:,} scenes"
+        headings = [_GUIDANCE_HEADINGS.get(name, name.replace("_", "\n")) for name in names]
+        table = _table(f"{group}: {report.num_cases[group]:,} cases in {scenes}", "", *headings)
+        for method, measures in rows.items():
+            cells = (
+                _interval(measures[name], scale=100.0) if name in shares else _interval(measures[name], digits=2)
+                for name in names
+            )
+            table.add_row(method, *cells)
+        tables.append(table)
+    targets = [Text(f"{'holds' if one.holds else 'FAILS'}  {one.claim}: {one.found}") for one in report.targets]
+    return Group(*tables, Text("±: half of the 95 % interval; shares in %\n"), *targets)
+
+
+def closed_loop_tables(
+    title: str,
+    rows: Sequence["ClosedLoopRow"],
+    *,
+    left_out: Mapping[str, int],
+    differences: Sequence["Difference"] = (),
+) -> RenderableType:
+    """Scores of drivers in the closed loop.
+
+    Args:
+        title: Title of the table of scores.
+        rows: Scores of a driver in a kind of traffic each.
+        left_out: Number of scenes that were not driven, by reason.
+        differences: Paired differences to a reference driver, printed in a second table.
+    """
+    from waycode.evaluation.closed_loop import TRAFFIC_LABELS
+
+    counts = " to ".join(map(str, sorted({row.num_scenarios for row in rows})))
+    scores = _table(
+        f"{title}, {counts} scenarios", "planner, traffic", "CLS", *_CLOSED_LOOP_HEADINGS.values(), "ms",
+        caption="±: half of the 95 % interval over scenarios; ms: processor time of a plan, median and 95 %",
+    )  # fmt: skip
+    for row in rows:
+        scores.add_row(
+            f"{row.planner}\n{TRAFFIC_LABELS[row.traffic]}", _interval(row.cls),
+            *(_interval(row.metrics[name]) for name in _CLOSED_LOOP_HEADINGS),
+            f"{row.planning_ms_median:.0f}\n{row.planning_ms_95:.0f}",
+        )  # fmt: skip
+    parts: list[RenderableType] = [scores]
+    if differences:
+        (reference,) = {one.reference for one in differences}
+        paired = _table(f"CLS less that of {reference}, scenario by scenario", "planner, traffic", "points", "95 %")
+        for one in differences:
+            points, name = one.points, f"{one.planner}, {TRAFFIC_LABELS[one.traffic]}"
+            paired.add_row(name, f"{points.mean:+.1f}", f"{points.low:+.1f} to {points.high:+.1f}")
+        parts.append(paired)
+    parts += [Text(f"left out: {count} scenes ({reason})") for reason, count in left_out.items()]
+    for row in rows:
+        if row.failed:
+            parts.append(Text(f"{row.planner} failed in {len(row.failed)} of {row.num_scenarios} scenarios:"))
+            parts += [Text(f"  {scene}: {why}") for scene, why in list(row.failed.items())[:_MAX_FAILURES]]
+            if len(row.failed) > _MAX_FAILURES:
+                parts.append(Text(f"  and {len(row.failed) - _MAX_FAILURES} more"))
+    return Group(*parts)

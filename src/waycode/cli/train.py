@@ -11,145 +11,119 @@ from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
 import tyro
-from rich.console import Console, RenderableType
-from rich.progress import (
-    BarColumn,
-    MofNCompleteColumn,
-    Progress,
-    TaskID,
-    TextColumn,
-    TimeRemainingColumn,
-)
+from rich.console import Console
+from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from waycode.cli.console import complain, say, say_json
-from waycode.cli.data import Flag, UsageError
+from waycode.cli.console import STOPPED, Flag, check_at_least, complain, say_result
 
 if TYPE_CHECKING:
     from waycode.training.callbacks import StepReport, ValidationReport
-    from waycode.training.config import TrainingConfig
+    from waycode.training.run import Hooks
 
 RecipeName = Literal["tiny", "small", "small-finish", "paper", "paper-nuplan", "closed-loop"]
-STOPPED = 130
 
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a model on datasets of scenes. Ctrl-C stops it after a step; the same command with --resume goes on.
+    """Train a model on a dataset of scenes. Ctrl-C stops it after a step; the same command with --resume continues.
 
-    The run's folder holds training.json, metrics.csv, validation.jsonl, logs for TensorBoard, the last checkpoint, and
-    the model as it was at the last validation (model/), which every other command takes.
+    The folder of the run holds training.json, metrics.csv, validation.jsonl, logs for TensorBoard, the last checkpoint,
+    and the model at the last validation (model/), which every other command takes.
     """
 
     recipe: tyro.conf.Positional[RecipeName]
-    """What is trained, and how; docs/training.md describes each."""
+    """Model and training settings; docs/training.md describes each recipe."""
     data: Path
     """Dataset to train on."""
     val: Path
-    """Dataset to validate with: scenes that training never sees."""
+    """Dataset to validate on: scenes that are not trained on."""
     out: Path
     """Folder of the run."""
     init: str | None = None
-    """Begin with the weights of another run, a model's folder or a bundled model."""
+    """Start with the weights of another run, of a model's folder or of a bundled model."""
     resume: Flag = False
-    """Go on with the run in --out."""
+    """Continue the run in --out."""
     settings: Annotated[
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="NAME=VALUE")
     ] = ()
-    """Change a setting of the recipe, such as model.width=128 or noise.target_ade_m=0.8; can be given several times."""
+    """Change a setting of the recipe, such as model.width=128 or noise.target_ade_m=0.8; can be repeated."""
     steps: int | None = None
     """Number of steps; that of the recipe if not given."""
     threads: int | None = None
-    """Threads to compute with; all cores if not given."""
+    """Number of threads; all cores if not given."""
     workers: int = 1
-    """Processes that read scenes."""
+    """Number of processes that read scenes."""
     val_scenes: int = 100
-    """How many of the validation scenes are used, always the same ones."""
+    """Number of validation scenes to use, always the same ones."""
     json: Flag = False
     """Print the result as JSON."""
 
     def run(self) -> int:
-        config = self._config()
-        self._check()
+        from waycode.training.config import RECIPES, override
+
+        steps = [] if self.steps is None else [f"steps={self.steps}"]
+        config = override(RECIPES[self.recipe](), [*self.settings, *steps])
+        check_at_least(0, workers=self.workers)
+        check_at_least(1, val_scenes=self.val_scenes, threads=self.threads)
         import torch
 
-        from waycode.cli.learning_tables import validation_table  # now: the code may be edited while the run goes on
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.judge import ReconstructionJudge
         from waycode.training.callbacks import RunStopped
         from waycode.training.run import last_step, train
 
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
-        judge, total = ReconstructionJudge(num_scenes=self.val_scenes), len(Dataset(self.data))
+        judge, num_scenes = ReconstructionJudge(num_scenes=self.val_scenes), len(Dataset(self.data))
         judge.check(Dataset(self.val))
         resumed = self.resume and self.out.exists()
         try:
             with (
-                _Show(total_scenes=total, config=config, table=validation_table) as show,
-                stop_on_interrupt(show) as stop_requested,
+                _TrainingDisplay(num_scenes=num_scenes, num_steps=config.steps) as display,
+                _stop_on_interrupt(display) as stop_requested,
             ):
                 train(
                     config, data=self.data, validation=self.val, out=self.out, validate=judge, init=self.init,
-                    resume=self.resume, workers=self.workers, hooks=show.hooks(stop_requested),
+                    resume=self.resume, workers=self.workers, hooks=display.hooks(stop_requested),
                 )  # fmt: skip
         except RunStopped as stop:
-            return complain(
-                f"stopped after step {stop.step:,}: the same command with --resume goes on from it", STOPPED
-            )
+            how = "the same command with --resume goes on from it"
+            return complain(f"stopped after step {stop.step:,}: {how}", STOPPED)
         except KeyboardInterrupt:
             kept = last_step(self.out)
             how = f"--resume goes on from step {kept:,}" if kept else "nothing was kept yet"
             return complain(f"stopped at once: {how}", STOPPED)
-        self._say_result(show, resumed=resumed)
+        self._say_result(display, resumed=resumed)
         return 0
 
-    def _config(self) -> "TrainingConfig":
-        from waycode.training.config import RECIPES, override
-
-        steps = [] if self.steps is None else [f"steps={self.steps}"]
-        return override(RECIPES[self.recipe](), [*self.settings, *steps])
-
-    def _check(self) -> None:
-        for name, least in (("workers", 0), ("val_scenes", 1)):
-            if getattr(self, name) < least:
-                raise UsageError(
-                    f"--{name.replace('_', '-')} is {getattr(self, name)}, expected at least {least}"
-                )  # fmt: skip
-        if self.threads is not None and self.threads < 1:
-            raise UsageError(f"--threads is {self.threads}, expected at least 1")
-
-    def _say_result(self, show: "_Show", *, resumed: bool) -> None:
+    def _say_result(self, display: "_TrainingDisplay", *, resumed: bool) -> None:
         from waycode.model.saved import MODEL_FOLDER
 
-        step, report = show.step, show.validation
-        if self.json:
-            say_json(
-                {
-                    "model": str(self.out / MODEL_FOLDER),
-                    "step": step.step if step else None,
-                    "samples_per_s": step.samples_per_s if step else None,
-                    "waiting_share": step.waiting_share if step else None,
-                    "validation": None if report is None else asdict(report),
-                }
-            )
-        elif report is None:
-            say(f"{self.out} was finished already" if resumed else f"{self.out}: no step was made")
+        step, report, folder = display.step, display.validation, self.out / MODEL_FOLDER
+        result = {
+            "model": str(folder),
+            "step": step.step if step else None,
+            "samples_per_s": step.samples_per_s if step else None,
+            "waiting_share": step.waiting_share if step else None,
+            "validation": None if report is None else asdict(report),
+        }
+        if report is None:
+            text = f"{self.out} was finished already" if resumed else f"{self.out}: no step was made"
         else:
-            folder = self.out / MODEL_FOLDER
-            say(f"{folder}: trained for {report.step:,} steps (more: {folder / 'MODEL_CARD.md'})")
+            text = f"{folder}: trained for {report.step:,} steps (more: {folder / 'MODEL_CARD.md'})"
+        say_result(result, text, as_json=self.json)
 
 
 @dataclass
-class _Show:
-    """What a person sees of a run: a bar while it goes, and a small table at every validation, all on stderr."""
+class _TrainingDisplay:
+    """Shows a run on stderr: a progress bar, and a table at every validation. Keeps the last reports."""
 
-    total_scenes: int
-    config: "TrainingConfig"
-    table: Callable[..., RenderableType]
+    num_scenes: int  # of the training dataset
+    num_steps: int
     step: "StepReport | None" = None
     validation: "ValidationReport | None" = None
     _progress: Progress = field(init=False)
-    _looking: TaskID = field(init=False)
-    _training: TaskID | None = None
+    _reading: TaskID = field(init=False)  # the bar while the dataset is read
+    _training: TaskID | None = None  # the bar of steps
 
     def __post_init__(self) -> None:
         columns = (
@@ -158,50 +132,48 @@ class _Show:
         )  # fmt: skip
         self._progress = Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty())
 
-    def __enter__(self) -> "_Show":
+    def __enter__(self) -> "_TrainingDisplay":
         self._progress.start()
-        self._looking = self._progress.add_task("looking through scenes", total=self.total_scenes, figures="")
+        self._reading = self._progress.add_task("reading scenes", total=self.num_scenes, figures="")
         return self
 
     def __exit__(self, *_: Any) -> None:
         self._progress.stop()
 
-    @property
-    def has_begun(self) -> bool:
-        return self.step is not None
-
-    def hooks(self, stop_requested: Callable[[], bool]) -> Any:
+    def hooks(self, stop_requested: Callable[[], bool]) -> "Hooks":
+        # Imported before the run, not at its first validation: the code may be edited in the meantime.
+        from waycode.cli.tables import validation_table
         from waycode.training.run import Hooks
 
+        def on_validation(report: "ValidationReport") -> None:
+            self.validation = report
+            speed = self.step.samples_per_s if self.step else 0.0
+            self._progress.console.print(validation_table(report, samples_per_s=speed))
+
         return Hooks(
-            on_scenes=lambda count: self._progress.advance(self._looking, count),
+            on_scenes=lambda count: self._progress.advance(self._reading, count),
             on_step=self._on_step,
-            on_validation=self._on_validation,
+            on_validation=on_validation,
             stop_requested=stop_requested,
         )
 
     def _on_step(self, report: "StepReport") -> None:
         if self._training is None:
-            self._progress.remove_task(self._looking)
-            self._training = self._progress.add_task("training", total=self.config.steps, figures="")
+            self._progress.remove_task(self._reading)
+            self._training = self._progress.add_task("training", total=self.num_steps, figures="")
             self._progress.update(self._training, completed=report.step - 1)
         self.step = report
         figures = f"{report.samples_per_s:.0f} samples/s ADE {report.ade_m:.2f} sigma {report.sigma:.2f}"
         self._progress.update(self._training, completed=report.step, figures=figures)
 
-    def _on_validation(self, report: "ValidationReport") -> None:
-        self.validation = report
-        speed = self.step.samples_per_s if self.step else 0.0
-        self._progress.console.print(self.table(report, samples_per_s=speed))
-
 
 @contextmanager
-def stop_on_interrupt(show: _Show) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C asks the run to stop after its step; the second, or one before any step, stops at once."""
+def _stop_on_interrupt(display: _TrainingDisplay) -> Iterator[Callable[[], bool]]:
+    """The first Ctrl-C requests a stop after the current step; the second, or one before any step, stops at once."""
     requested: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
-        if requested or not show.has_begun:
+        if requested or display.step is None:
             raise KeyboardInterrupt
         requested.append(number)
 

@@ -11,8 +11,8 @@ from waycode.demo.stories import SWAP, Story
 from waycode.demo.verdicts import Verdict
 from waycode.objectives import Reconstruction, parse_objective
 from waycode.planner import Plan, Planner, PlanStatus, View
-from waycode.planner.stages import stages_of
-from waycode.plotting import Outcome, save_outcomes_picture, save_plan_picture
+from waycode.planner.search_panels import search_panels
+from waycode.plotting import ComparisonPanel, save_comparison_picture, save_plan_picture
 
 MAX_ACTORS = 12
 SWAP_LETTERS = "BCD"  # the scenes beside A in the picture
@@ -52,9 +52,9 @@ def tell(story: Story, actors: Sequence[Actor], planner: Planner, *, folder: Pat
         actor.scene,
         folder / f"{story.name}.png",
         agent=actor.agent,
-        stages=stages_of(best.view, best.plan),
-        chosen_m=best.plan.position_in(actor.scene),
-        original_m=actor.recorded_m,
+        search=search_panels(best.view, best.plan),
+        planned_m=best.plan.position_in(actor.scene),
+        recorded_m=actor.recorded_m,
         goal_m=(goal_x, goal_y) if story.has_goal else None,
         route=story.shows_route,
         speeds=story.shows_speed,
@@ -78,19 +78,19 @@ def tell_swap(actors: Sequence[Actor], planner: Planner, *, folder: Path) -> Sto
     if not takes:
         return None
     takes.sort(key=lambda take: take.badness)
-    panels = [_outcome(origin, code, "A: tokens of this recording")]
+    panels = [_panel(origin, code, "A: tokens of this recording")]
     shown = zip(SWAP_LETTERS, takes, strict=False)  # as many as there are
-    panels += [_outcome(take.actor, take.plan, f"{name}: same tokens") for name, take in shown]
-    save_outcomes_picture(panels, folder / f"{SWAP.name}.png")
+    panels += [_panel(take.actor, take.plan, f"{name}: same tokens") for name, take in shown]
+    save_comparison_picture(panels, folder / f"{SWAP.name}.png")
     return _report(SWAP, takes, takes[0])
 
 
-def _outcome(actor: Actor, plan: Plan, caption: str) -> Outcome:
-    return Outcome(
+def _panel(actor: Actor, plan: Plan, caption: str) -> ComparisonPanel:
+    return ComparisonPanel(
         scene=actor.scene,
         agent=actor.agent,
-        chosen_m=plan.position_in(actor.scene),
-        original_m=actor.recorded_m,
+        planned_m=plan.position_in(actor.scene),
+        recorded_m=actor.recorded_m,
         caption=caption,
         detail=f"original: {actor.manoeuvre}; tokens {' '.join(map(str, plan.tokens or ()))}",
     )

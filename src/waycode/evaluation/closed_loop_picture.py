@@ -9,7 +9,7 @@ from matplotlib.figure import Figure
 
 from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopReport, ClosedLoopRow
 from waycode.evaluation.guidance_report import Estimate
-from waycode.plotting.chart import finish_chart
+from waycode.plotting.charts import finish_chart
 from waycode.plotting.style import Style
 
 _STYLE = Style()

@@ -11,8 +11,8 @@ from waycode.evaluation.guidance import BEAM, DECODED, RECORDED, SUCCESS, UNGUID
 from waycode.evaluation.guidance_report import Estimate, GuidanceReport, Rows
 from waycode.evaluation.realism import MEASURES
 from waycode.evaluation.selection import Group
-from waycode.plotting import Outcome, save_outcomes_picture
-from waycode.plotting.chart import finish_chart
+from waycode.plotting import ComparisonPanel, save_comparison_picture
+from waycode.plotting.charts import finish_chart
 from waycode.plotting.style import Style
 from waycode.scene import Scene
 
@@ -58,8 +58,8 @@ def save_examples(
 ) -> None:
     """Draws the first cases that greedy search with all tokens solves, and the first that it does not."""
     method = greedy(report.num_tokens)
-    outcomes = [_outcome(one, method, scene_of(one.scene_number)) for one in chosen_examples(answered, method)]
-    save_outcomes_picture(outcomes, path, title=f"{report.task}: {method}")
+    panels = [_panel(one, method, scene_of(one.scene_number)) for one in chosen_examples(answered, method)]
+    save_comparison_picture(panels, path, title=f"{report.task}: {method}")
 
 
 def chosen_examples(answered: Sequence[AnsweredCase], method: str) -> list[AnsweredCase]:
@@ -74,14 +74,14 @@ def chosen_examples(answered: Sequence[AnsweredCase], method: str) -> list[Answe
     return [one for _, kind in sorted(chosen.items(), key=lambda item: (item[0][0], not item[0][1])) for one in kind]
 
 
-def _outcome(one: AnsweredCase, method: str, scene: Scene) -> Outcome:
+def _panel(one: AnsweredCase, method: str, scene: Scene) -> ComparisonPanel:
     found = one.answer(method)
     wrong = [name.replace("_", " ") for name in MEASURES if found.measures[name]]
-    return Outcome(
+    return ComparisonPanel(
         scene=scene,
         agent=one.case.agent,
-        chosen_m=found.future_m,
-        original_m=one.answer(RECORDED).future_m,
+        planned_m=found.future_m,
+        recorded_m=one.answer(RECORDED).future_m,
         caption=f"{_SHORT[one.case.group]}: {'done' if found.measures[SUCCESS] else 'not done'}",
         detail=", ".join([scene.tags[0] if scene.tags else scene.source, *wrong]),
     )

@@ -7,7 +7,7 @@ from matplotlib.figure import Figure
 
 from waycode.evaluation.orderings import CONTINUOUS, ENCODER_2, ENCODER_3, GREEDY_2, GREEDY_3
 from waycode.evaluation.reconstruction_report import PAPER_ADE_M, ReconstructionReport
-from waycode.plotting.chart import finish_chart
+from waycode.plotting.charts import finish_chart
 from waycode.plotting.style import Style
 
 _STYLE = Style()

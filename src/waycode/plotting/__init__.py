@@ -1,24 +1,22 @@
-"""Pictures of scenes, and of searches in them.
+"""Pictures of scenes and of searches.
 
-`save_scene_picture` and `save_contact_sheet` write files; `draw_scene` draws into axes of your own. The layers
-(`draw_map`, `draw_signals`, `draw_tracks`, `draw_trajectory`) are there for pictures that show something else on top.
-`save_plan_picture` shows a search token by token, `save_outcomes_picture` what was found in several scenes.
-Nothing here touches pyplot or any other state of the process.
+`save_scene_picture` and `save_contact_sheet` write files; `draw_scene` draws into your own axes. The layers
+(`draw_map`, `draw_route`, `draw_signals`, `draw_tracks`, `draw_trajectory`) are for pictures that add something on top.
+`save_plan_picture` shows a search token by token, `save_comparison_picture` plans beside recorded paths.
+Nothing here uses pyplot or any other global state.
 """
 
-from waycode.plotting.map_layers import draw_map, draw_route
-from waycode.plotting.plan_layers import Stage
-from waycode.plotting.plan_picture import Outcome, save_outcomes_picture, save_plan_picture
+from waycode.plotting.map_layers import draw_map, draw_route, draw_signals
+from waycode.plotting.plan_picture import ComparisonPanel, SearchPanel, save_comparison_picture, save_plan_picture
 from waycode.plotting.scene_picture import draw_scene, new_axes, save_contact_sheet, save_scene_picture
-from waycode.plotting.signal_layers import draw_signals
 from waycode.plotting.style import Style
 from waycode.plotting.track_layers import draw_tracks, draw_trajectory
-from waycode.plotting.viewport import PlottingError, Viewport, view_of
+from waycode.plotting.viewport import PlottingError, Viewport, scene_viewport
 
 __all__ = [
-    "Outcome",
+    "ComparisonPanel",
     "PlottingError",
-    "Stage",
+    "SearchPanel",
     "Style",
     "Viewport",
     "draw_map",
@@ -28,9 +26,9 @@ __all__ = [
     "draw_tracks",
     "draw_trajectory",
     "new_axes",
+    "save_comparison_picture",
     "save_contact_sheet",
-    "save_outcomes_picture",
     "save_plan_picture",
     "save_scene_picture",
-    "view_of",
+    "scene_viewport",
 ]

@@ -1,4 +1,7 @@
-"""A search as one picture: a panel per token, then what was recorded beside what was found (paper, figures 1 and 5)."""
+"""Pictures of a search, a panel per token (paper, figures 1 and 5), and of plans beside recorded paths (figure 4).
+
+Every panel is rotated so that the planned agent faces up.
+"""
 
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
@@ -6,66 +9,76 @@ from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
+from matplotlib.collections import LineCollection
+from matplotlib.colors import to_rgb
 from matplotlib.lines import Line2D
 
-from waycode.plotting.furniture import draw_scale_bar
-from waycode.plotting.map_layers import ROUTE_ALPHA
-from waycode.plotting.plan_layers import Stage, draw_boxes_over_time, draw_candidates, draw_way
-from waycode.plotting.plan_panels import (
-    PLAN_STYLE,
-    Frame,
-    draw_caption,
-    draw_ground,
-    draw_row_legend,
-    new_panels,
-    save_figure,
-)
-from waycode.plotting.scene_picture import checked_path
-from waycode.plotting.speed_chart import draw_speed_chart
+from waycode.plotting.charts import draw_speed_chart
+from waycode.plotting.map_layers import ROUTE_ALPHA, draw_map, draw_route, draw_signals
+from waycode.plotting.scene_picture import draw_scale_bar, new_figure, prepare_axes, prepare_path, save_figure
+from waycode.plotting.shapes import Polyline
 from waycode.plotting.style import Layer, Style
-from waycode.plotting.turned import Turn
-from waycode.plotting.viewport import PlottingError
-from waycode.scene import Scene
+from waycode.plotting.track_layers import draw_boxes_over_time, draw_path, draw_tracks
+from waycode.plotting.viewport import PlottingError, RigidTransform, Viewport
+from waycode.scene import Scene, TrackType
 
-MOST_ZOOM_OUT = 1.4  # for the sake of candidates that lead far away
-Positions = Float[np.ndarray, "_ 2"]  # steps 1, 2, ... after the current one; the recorded way may be shorter
+# Pale roads and road users, so that the paths stand out.
+PLAN_STYLE = Style(
+    asphalt="#d6d9de",
+    bike_lane="#e2dcd3",
+    road_edge="#a4a9b2",
+    tracks=dict.fromkeys(TrackType, "#949ba7"),
+)
+_PANEL_IN, _GAP_IN, _MARGIN_IN = 3.3, 0.14, 0.2  # width of a panel, between panels, around all
+_TITLE_IN, _CAPTION_IN, _LEGEND_IN = 0.5, 0.47, 0.36
+_MAX_ZOOM_OUT = 1.4  # to include candidates that lead far away
+_MAX_ALPHA, _MIN_ALPHA = 0.85, 0.28  # opacity of the best and of the worst candidate
 
 
 @dataclass(frozen=True, kw_only=True)
-class Outcome:
-    """What was found for an agent beside what it did, in the scene frame."""
+class SearchPanel:
+    """The candidates of one search step, in the scene frame."""
+
+    position_m: Float[np.ndarray, "K T 2"]  # steps 1..T after the current step
+    rejected: Bool[np.ndarray, " K"]  # by the variance gate
+    chosen: int  # index of the candidate whose tokens begin the plan
+    rank: Int[np.ndarray, " K"] | None = None  # by cost, 0 is the best; worse candidates are fainter. None: all alike
+    tokens: tuple[int, ...] = ()  # of the chosen candidate, for the caption
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.chosen < len(self.position_m):
+            raise PlottingError(f"candidate {self.chosen} is chosen, expected one of {len(self.position_m)}")
+
+
+@dataclass(frozen=True, kw_only=True)
+class ComparisonPanel:
+    """An agent's planned path beside its recorded path, in the scene frame."""
 
     scene: Scene
     agent: int  # index of the track
-    chosen_m: Positions | None = None
-    original_m: Positions | None = None
+    planned_m: Polyline | None = None  # steps 1, 2, ... after the current step
+    recorded_m: Polyline | None = None  # the same; may be shorter
     caption: str = ""
-    detail: str = ""
+    detail: str = ""  # second line of the caption
 
     @property
     def start_m(self) -> Float[np.ndarray, "2"]:
+        """Current position of the agent."""
         return self.scene.tracks.position_m[self.agent, self.scene.current_step].astype(np.float64)
 
-    @property
-    def ways_m(self) -> list[Positions]:
-        """What there is of the two ways, with the current position in front."""
-        ways = [way for way in (self.original_m, self.chosen_m) if way is not None]
-        return [np.concatenate([self.start_m[None], way]) for way in ways]
+    def coloured_paths_m(self, style: Style) -> list[tuple[str, Polyline]]:
+        """Colour and points of the recorded and the planned path, as far as given, from the current position on."""
+        both = ((style.original, self.recorded_m), (style.chosen, self.planned_m))
+        return [(colour, np.concatenate([self.start_m[None], path])) for colour, path in both if path is not None]
 
-    def colours(self, style: Style) -> list[str]:
-        """Of the two ways, as far as they are there."""
-        both = ((self.original_m, style.original), (self.chosen_m, style.chosen))
-        return [colour for way, colour in both if way is not None]
-
-    def facing_up(self) -> tuple["Outcome", Turn]:
-        """The same with the agent at the origin, facing up, and how to bring other points there."""
-        tracks, now = self.scene.tracks, self.scene.current_step
-        turn = Turn(self.start_m, angle_rad=float(np.pi / 2 - tracks.heading_rad[self.agent, now]))
-        chosen_m = None if self.chosen_m is None else turn.points(self.chosen_m)
-        original_m = None if self.original_m is None else turn.points(self.original_m)
-        return replace(self, scene=turn.scene(self.scene), chosen_m=chosen_m, original_m=original_m), turn
+    def facing_up(self) -> "ComparisonPanel":
+        """The same panel with the agent at the origin, facing up."""
+        transform = RigidTransform.facing_up(self.scene, self.agent)
+        planned_m = None if self.planned_m is None else transform.points(self.planned_m)
+        recorded_m = None if self.recorded_m is None else transform.points(self.recorded_m)
+        return replace(self, scene=transform.scene(self.scene), planned_m=planned_m, recorded_m=recorded_m)
 
 
 def save_plan_picture(
@@ -73,9 +86,9 @@ def save_plan_picture(
     path: str | Path,
     *,
     agent: int,
-    stages: Sequence[Stage],
-    chosen_m: Float[np.ndarray, "T 2"],
-    original_m: Float[np.ndarray, "S 2"] | None = None,
+    search: Sequence[SearchPanel],
+    planned_m: Float[np.ndarray, "T 2"],
+    recorded_m: Float[np.ndarray, "S 2"] | None = None,
     title: str = "",
     goal_m: tuple[float, float] | None = None,
     route: bool = False,
@@ -83,113 +96,203 @@ def save_plan_picture(
     dots_per_inch: int = 120,
     style: Style = PLAN_STYLE,
 ) -> Path:
-    """Draws a panel per token with all its candidates, and a last one with the recorded and the chosen way.
+    """Draws a panel per search step with its candidates, and a last one with the recorded and the planned path.
 
-    `route` shows the ego's route, `speeds` a chart of speed over time in the last panel. All positions are in the scene
-    frame; the picture is turned so that the agent drives up.
+    All positions are in the scene frame.
+
+    Args:
+        scene: The scene of the plan.
+        path: A .png, .pdf, .svg or .jpg file; its folder is created.
+        agent: Index of the planned track.
+        search: The candidates of each step, at least one; `waycode.planner.search_panels` makes them.
+        planned_m: Planned positions at the steps after the current one.
+        recorded_m: Recorded positions, if any.
+        title: Title above all panels.
+        goal_m: A point marked in every panel.
+        route: Whether to tint the ego's route.
+        speeds: Whether to add a chart of speed over time to the last panel.
+        dots_per_inch: Resolution.
+        style: Colours and widths.
     """
-    path = checked_path(path)
-    if not stages:
-        raise PlottingError("a picture of a search of 0 tokens was asked for, expected at least one stage")
-    outcome, turn = Outcome(scene=scene, agent=agent, chosen_m=chosen_m, original_m=original_m).facing_up()
-    stages = [replace(stage, position_m=turn.points(stage.position_m)) for stage in stages]
-    goals = np.zeros((0, 2)) if goal_m is None else turn.points(np.array([goal_m]))
-    frame = _frame_of(outcome, stages, goals)
-    panels = new_panels(len(stages) + 1, ratio=frame.ratio, title=title, style=style)
-    for axes in panels:
-        draw_ground(axes, outcome.scene, frame, agent=agent, route=route, style=style)
-        _draw_goals(axes, goals, style)
-    for number, (axes, stage) in enumerate(zip(panels[:-1], stages, strict=True), start=1):
-        draw_candidates(axes, stage, start_m=outcome.start_m, style=style)
-        draw_caption(axes, *_stage_captions(stage, number), style=style)
-    draw_outcome(panels[-1], outcome, style=style)
+    path = prepare_path(path)
+    if not search:
+        raise PlottingError("got a search of 0 tokens, expected at least one panel")
+    transform = RigidTransform.facing_up(scene, agent)
+    search = [replace(panel, position_m=transform.points(panel.position_m)) for panel in search]
+    goals_m = np.zeros((0, 2)) if goal_m is None else transform.points(np.array([goal_m]))
+    compared = ComparisonPanel(
+        scene=scene, agent=agent, planned_m=planned_m, recorded_m=recorded_m, detail="boxes every 2 s",
+        caption="the plan" if recorded_m is None else "original and found",
+    ).facing_up()  # fmt: skip
+    viewport = _viewport(compared, search, goals_m)
+    all_axes = new_panels(len(search) + 1, aspect=viewport.aspect, title=title, style=style)
+    for axes in all_axes:
+        _draw_background(axes, compared, viewport, route=route, style=style)
+        axes.scatter(
+            goals_m[:, 0], goals_m[:, 1], marker="X", s=120, c=style.goal, edgecolors="white", linewidths=1.2,
+            zorder=Layer.ANNOTATIONS - 1,
+        )  # fmt: skip
+    for number, (axes, panel) in enumerate(zip(all_axes[:-1], search, strict=True), start=1):
+        draw_candidates(axes, panel, start_m=compared.start_m, style=style)
+        tokens = f": {' '.join(map(str, panel.tokens))}" if panel.tokens else ""
+        num_rejected = int(panel.rejected.sum())
+        detail = f"{len(panel.position_m)} candidates" + (f", {num_rejected} rejected" if num_rejected else "")
+        _draw_caption(axes, f"{number} token{'s' if number > 1 else ''}{tokens}", detail, style=style)
+    draw_comparison(all_axes[-1], compared, style=style)
     if speeds:
-        draw_speed_chart(panels[-1], outcome.ways_m, colours=outcome.colours(style), dt_s=scene.dt_s, style=style)
-    words = "the plan" if original_m is None else "original and found"
-    draw_caption(panels[-1], words, "boxes every 2 s", style=style)
-    draw_scale_bar(panels[0], at_right=frame.centre_m[0] > 0, style=style)  # not over the agent, which is at 0
-    draw_row_legend(
-        panels[0], _legend([outcome], style, stages=stages, goal=goal_m is not None, route=route), style=style
-    )
-    return save_figure(panels[0], path, dots_per_inch=dots_per_inch)
+        colours, paths = zip(*compared.coloured_paths_m(style), strict=True)
+        draw_speed_chart(all_axes[-1], paths, colours=colours, dt_s=scene.dt_s, style=style)
+    draw_scale_bar(all_axes[0], at_right=viewport.centre_m[0] > 0, style=style)  # not over the agent, which is at 0
+    _draw_legend(all_axes[0], [compared], search=search, goal=goal_m is not None, route=route, style=style)
+    return save_figure(all_axes[0], path, dots_per_inch=dots_per_inch)
 
 
-def save_outcomes_picture(
-    outcomes: Sequence[Outcome],
+def save_comparison_picture(
+    panels: Sequence[ComparisonPanel],
     path: str | Path,
     *,
     title: str = "",
     dots_per_inch: int = 120,
     style: Style = PLAN_STYLE,
 ) -> Path:
-    """Draws outcomes side by side, each in its own scene: the same tokens in several scenes (paper, figure 4)."""
-    path = checked_path(path)
-    if not outcomes:
-        raise PlottingError("a picture of 0 outcomes was asked for, expected at least one")
-    turned = [outcome.facing_up()[0] for outcome in outcomes]
-    frames = [_frame_of(outcome) for outcome in turned]
-    ratio = max(frame.ratio for frame in frames)
-    panels = new_panels(len(turned), ratio=ratio, title=title, style=style)
-    for axes, outcome, frame in zip(panels, turned, frames, strict=True):
-        draw_ground(axes, outcome.scene, frame.with_ratio(ratio), agent=outcome.agent, route=False, style=style)
-        draw_outcome(axes, outcome, style=style)
-        draw_caption(axes, outcome.caption, outcome.detail, style=style)
-        draw_scale_bar(axes, at_right=frame.centre_m[0] > 0, style=style)
-    draw_row_legend(panels[0], _legend(turned, style), style=style)
-    return save_figure(panels[0], path, dots_per_inch=dots_per_inch)
+    """Draws plans beside recorded paths, a panel per plan, each in its own scene.
+
+    Args:
+        panels: At least one panel.
+        path: A .png, .pdf, .svg or .jpg file; its folder is created.
+        title: Title above all panels.
+        dots_per_inch: Resolution.
+        style: Colours and widths.
+    """
+    path = prepare_path(path)
+    if not panels:
+        raise PlottingError("got 0 panels, expected at least one")
+    panels = [panel.facing_up() for panel in panels]
+    viewports = [_viewport(panel) for panel in panels]
+    aspect = max(viewport.aspect for viewport in viewports)
+    all_axes = new_panels(len(panels), aspect=aspect, title=title, style=style)
+    for axes, panel, viewport in zip(all_axes, panels, viewports, strict=True):
+        _draw_background(axes, panel, viewport.with_aspect(aspect), route=False, style=style)
+        draw_comparison(axes, panel, style=style)
+        draw_scale_bar(axes, at_right=viewport.centre_m[0] > 0, style=style)
+    _draw_legend(all_axes[0], panels, style=style)
+    return save_figure(all_axes[0], path, dots_per_inch=dots_per_inch)
 
 
-def draw_outcome(axes: Axes, outcome: Outcome, *, style: Style = PLAN_STYLE) -> None:
-    """The recorded way in blue under the found one in green, with the agent's box every 2 s on both."""
-    for path_m, colour in zip(outcome.ways_m, outcome.colours(style), strict=True):
-        draw_way(axes, path_m, colour=colour)
-        draw_boxes_over_time(axes, path_m, outcome.scene, agent=outcome.agent, colour=colour)
+def new_panels(count: int, *, aspect: float, title: str, style: Style) -> list[Axes]:
+    """Axes in a row of a new figure, with room for the title, captions and the legend."""
+    panel_height = _PANEL_IN * aspect
+    width = 2 * _MARGIN_IN + count * _PANEL_IN + (count - 1) * _GAP_IN
+    height = _LEGEND_IN + panel_height + _CAPTION_IN + (_TITLE_IN if title else _MARGIN_IN)
+    figure = new_figure(width, height, style=style)
+    figure.text(
+        _MARGIN_IN / width, 1 - _MARGIN_IN / height, title, fontsize=14, fontweight="bold", color=style.ink, va="top"
+    )
+    lefts = [_MARGIN_IN + index * (_PANEL_IN + _GAP_IN) for index in range(count)]
+    return [
+        figure.add_axes((left / width, _LEGEND_IN / height, _PANEL_IN / width, panel_height / height)) for left in lefts
+    ]
 
 
-def _frame_of(outcome: Outcome, stages: Sequence[Stage] = (), goals_m: Float[np.ndarray, "_ 2"] | None = None) -> Frame:
-    """Holds both ways, the goals and, as far as it does not become much larger, the candidates."""
-    goals = [] if goals_m is None else [goals_m]
-    points = np.concatenate([outcome.start_m[None], *outcome.ways_m, *goals])
-    tried = [stage.position_m[~stage.rejected].reshape(-1, 2) for stage in stages]
-    tight, wide = Frame.around(points), Frame.around(np.concatenate([points, *tried]))
-    return wide if wide.width_m <= MOST_ZOOM_OUT * tight.width_m else tight.scaled(MOST_ZOOM_OUT)
+def draw_candidates(axes: Axes, panel: SearchPanel, *, start_m: Float[np.ndarray, "2"], style: Style) -> None:
+    """Draws candidates as thin lines that fade with the rank, rejected ones dashed and grey, and the chosen one on top.
 
-
-def _draw_goals(axes: Axes, goals_m: Float[np.ndarray, "_ 2"], style: Style) -> None:
+    Args:
+        axes: Axes with their limits set.
+        panel: The candidates.
+        start_m: Current position of the agent, where all candidates begin.
+        style: Colours.
+    """
+    count = len(panel.position_m)
+    rank = np.zeros(count, np.int64) if panel.rank is None else panel.rank
+    opacity = _MAX_ALPHA - (_MAX_ALPHA - _MIN_ALPHA) * rank / max(count - 1, 1)
+    start = np.broadcast_to(start_m, (count, 1, 2))
+    paths = np.concatenate([start, panel.position_m], axis=1).astype(np.float64)
+    others = np.arange(count) != panel.chosen
+    for rejected, colour, line in ((True, style.rejected, (0, (4, 2.5))), (False, style.candidate, "solid")):
+        which = np.flatnonzero(others & (panel.rejected == rejected))
+        colours = [(*to_rgb(colour), 0.8 if rejected else float(opacity[index])) for index in which]
+        lines = LineCollection(
+            list(paths[which]), colors=colours, linewidths=1.1 if rejected else 1.5, linestyles=[line],
+            zorder=Layer.TRAILS,
+        )  # fmt: skip
+        axes.add_collection(lines, autolim=False)
+        axes.scatter(
+            paths[which, -1, 0], paths[which, -1, 1], s=7, c=colours or None, linewidths=0, zorder=Layer.TRAILS
+        )
+    chosen = paths[panel.chosen]
+    draw_path(axes, chosen, colour=style.chosen, dashed=bool(panel.rejected[panel.chosen]))
     axes.scatter(
-        goals_m[:, 0],
-        goals_m[:, 1],
-        marker="X",
-        s=120,
-        c=style.goal,
-        edgecolors="white",
-        linewidths=1.2,
-        zorder=Layer.FURNITURE - 1,
+        chosen[-1, 0], chosen[-1, 1], s=42, c=style.chosen, edgecolors="white", linewidths=1.1, zorder=Layer.HIGHLIGHTS
     )
 
 
-def _stage_captions(stage: Stage, number: int) -> tuple[str, str]:
-    count, rejected = len(stage.position_m), int(stage.rejected.sum())
-    tokens = f": {' '.join(map(str, stage.tokens))}" if stage.tokens else ""
-    caption = f"{number} token{'s' if number > 1 else ''}{tokens}"
-    return caption, f"{count} candidates" + (f", {rejected} rejected" if rejected else "")
+def draw_comparison(axes: Axes, panel: ComparisonPanel, *, style: Style = PLAN_STYLE) -> None:
+    """Draws the recorded path in blue under the planned one in green, with boxes every 2 s, and the caption."""
+    for colour, path_m in panel.coloured_paths_m(style):
+        draw_path(axes, path_m, colour=colour)
+        draw_boxes_over_time(axes, path_m, panel.scene, agent=panel.agent, colour=colour)
+    _draw_caption(axes, panel.caption, panel.detail, style=style)
 
 
-def _legend(
-    outcomes: Sequence[Outcome], style: Style, *, stages: Sequence[Stage] = (), goal: bool = False, route: bool = False
-) -> list[tuple[str, Any]]:
-    """Only what is in the picture."""
+def _viewport(
+    compared: ComparisonPanel, search: Sequence[SearchPanel] = (), goals_m: Float[np.ndarray, "_ 2"] | None = None
+) -> Viewport:
+    """Holds both paths and the goals; the candidates too if the view does not become much larger."""
+    given = [points for points in (compared.recorded_m, compared.planned_m, goals_m) if points is not None]
+    points = np.concatenate([compared.start_m[None], *given])
+    candidates = [panel.position_m[~panel.rejected].reshape(-1, 2) for panel in search]
+    tight, wide = Viewport.around(points), Viewport.around(np.concatenate([points, *candidates]))
+    return wide if wide.width_m <= _MAX_ZOOM_OUT * tight.width_m else tight.scaled(_MAX_ZOOM_OUT)
+
+
+def _draw_background(axes: Axes, panel: ComparisonPanel, viewport: Viewport, *, route: bool, style: Style) -> None:
+    """The map, the lights and the road users now; the planned agent is coloured as the ego, nobody has a halo."""
+    prepare_axes(axes, style)
+    viewport.apply(axes)
+    draw_map(axes, panel.scene, style=style)
+    if route:
+        draw_route(axes, panel.scene, style=style)
+    draw_signals(axes, panel.scene, style=style)
+    tracks = replace(panel.scene.tracks, to_predict=np.zeros(0, np.int32), ego_index=panel.agent)
+    draw_tracks(axes, replace(panel.scene, tracks=tracks), trails=False, style=style)
+
+
+def _draw_caption(axes: Axes, caption: str, detail: str, *, style: Style) -> None:
+    place: dict[str, Any] = {
+        "xy": (0, 1), "xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom", "clip_on": False,
+    }  # fmt: skip
+    axes.annotate(caption, xytext=(0, 18), fontsize=12, fontweight="bold", color=style.ink, **place)
+    axes.annotate(detail, xytext=(0, 4), fontsize=10, color=style.faint_ink, **place)
+
+
+def _draw_legend(
+    axes: Axes,
+    compared: Sequence[ComparisonPanel],
+    *,
+    search: Sequence[SearchPanel] = (),
+    goal: bool = False,
+    route: bool = False,
+    style: Style,
+) -> None:
+    """A row below the panels, from the left edge of these axes, that explains the colours of what is drawn."""
 
     def line(colour: str, width: float, **more: Any) -> Line2D:
         return Line2D([], [], color=colour, linewidth=width, **more)
 
-    entries: list[tuple[str, Any, bool]] = [
+    any_rejected = any(panel.rejected.any() for panel in search)
+    entries: list[tuple[str, Any, bool]] = [  # label, handle, whether it is in the picture
         ("planned road user", line(style.ego, 7.0), True),
-        ("candidate (the worse, the fainter)", line(style.candidate, 1.6), bool(stages)),
-        ("rejected: too uncertain", line(style.rejected, 1.4, dashes=(4, 2.5)), any(s.rejected.any() for s in stages)),
-        ("found", line(style.chosen, 3.5), any(outcome.chosen_m is not None for outcome in outcomes)),
-        ("original", line(style.original, 3.5), any(outcome.original_m is not None for outcome in outcomes)),
+        ("candidate (the worse, the fainter)", line(style.candidate, 1.6), bool(search)),
+        ("rejected: too uncertain", line(style.rejected, 1.4, dashes=(4, 2.5)), any_rejected),
+        ("found", line(style.chosen, 3.5), any(panel.planned_m is not None for panel in compared)),
+        ("original", line(style.original, 3.5), any(panel.recorded_m is not None for panel in compared)),
         ("goal", line(style.goal, 0.0, marker="X", markersize=9), goal),
         ("route", line(style.route, 7.0, alpha=ROUTE_ALPHA), route),
     ]
-    return [(name, handle) for name, handle, there in entries if there]
+    shown = [(label, handle) for label, handle, is_there in entries if is_there]
+    axes.legend(
+        handles=[handle for _, handle in shown], labels=[label for label, _ in shown], loc="upper left",
+        bbox_to_anchor=(-0.012, -0.07 / _PANEL_IN), ncols=len(shown), frameon=False, fontsize=10.5,
+        labelcolor=style.ink, handlelength=1.6, columnspacing=1.8, handletextpad=0.6, borderaxespad=0.0,
+    )  # fmt: skip

@@ -1,4 +1,4 @@
-"""Shapes in metres, and how they get into axes."""
+"""Drawing primitives: filled shapely geometries, polylines, dashes and rounded boxes, all in metres."""
 
 from collections.abc import Iterable, Sequence
 from typing import Any
@@ -14,46 +14,46 @@ from matplotlib.path import Path as Outline
 from waycode.scene import Polylines
 from waycode.scene.geometry import arclengths, interpolate
 
-Points = Float[np.ndarray, "_ 2"]  # of any length, each its own, also in lists
+Polyline = Float[np.ndarray, "_ 2"]  # "_": in a list, each may have another length
 
 
 def fill(axes: Axes, geometry: Any, *, colour: str, layer: int, alpha: float = 1.0) -> None:
-    """Fills any shapely geometry that has area; holes stay holes."""
-    outline = outline_of(geometry)
+    """Fills a shapely geometry, without its holes; draws nothing if it has no area."""
+    outline = outline_path(geometry)
     if outline is not None:
         axes.add_patch(PathPatch(outline, facecolor=colour, edgecolor="none", alpha=alpha, zorder=layer))
 
 
-def stroke(
-    axes: Axes, lines: Sequence[Points], *, colour: str, width: float, layer: int, alpha: float = 1.0, cap: str = "butt"
-) -> None:
-    """Draws polylines of one colour; `width` is in points."""
+def stroke(axes: Axes, lines: Sequence[Polyline], *, colour: str, width: float, layer: int, cap: str = "butt") -> None:
+    """Draws polylines in one colour; `width` is in typographic points."""
     if lines:
-        collection = LineCollection(list(lines), colors=colour, linewidths=width, alpha=alpha, zorder=layer)
+        collection = LineCollection(list(lines), colors=colour, linewidths=width, zorder=layer)
         collection.set_capstyle(cap)  # type: ignore[arg-type]
         collection.set_joinstyle("round")
         axes.add_collection(collection, autolim=False)
 
 
-def outline_of(geometry: Any) -> Outline | None:
-    """All rings of a geometry as one path; None if it has no area."""
+def outline_path(geometry: Any) -> Outline | None:
+    """All rings of a geometry as one matplotlib path; None if it has no area."""
     rings = []
     for polygon in shapely.get_parts(geometry):
         if polygon.geom_type == "Polygon" and not polygon.is_empty:
-            oriented = shapely.geometry.polygon.orient(polygon)  # holes must run the other way to stay holes
+            oriented = shapely.geometry.polygon.orient(polygon)  # matplotlib leaves out rings of opposite orientation
             rings += [np.asarray(ring.coords) for ring in (oriented.exterior, *oriented.interiors)]
     return Outline.make_compound_path(*(Outline(ring, closed=True) for ring in rings)) if rings else None
 
 
-def polygons_of(polylines: Polylines, bounds_m: tuple[float, float, float, float]) -> list[Any]:
-    """The polygons that touch the bounds; those that cross themselves are mended."""
+def polygons_in_bounds(polylines: Polylines, bounds_m: tuple[float, float, float, float]) -> list[Any]:
+    """The polygons that intersect the bounds, made valid where they intersect themselves."""
     polygons = [shapely.Polygon(points) for points in polylines.as_list() if len(points) >= 3]
     window = shapely.box(*bounds_m)
     return [shapely.make_valid(polygon) for polygon in polygons if polygon.intersects(window.envelope)]
 
 
-def near(polylines: Polylines, bounds_m: tuple[float, float, float, float], *, margin_m: float = 5.0) -> list[int]:
-    """Indices of the polylines whose extent touches the bounds: a city's map is mostly out of sight."""
+def indices_in_bounds(
+    polylines: Polylines, bounds_m: tuple[float, float, float, float], *, margin_m: float = 5.0
+) -> list[int]:
+    """Indices of the polylines whose bounding box, with a margin, intersects the bounds."""
     left, bottom, right, top = bounds_m
     chosen = []
     for index, points in enumerate(polylines.as_list()):
@@ -63,8 +63,8 @@ def near(polylines: Polylines, bounds_m: tuple[float, float, float, float], *, m
     return chosen
 
 
-def dashes(points_m: Points, *, dash_m: float, gap_m: float) -> list[Points]:
-    """The pieces of a polyline that are painted; corners within a dash are kept."""
+def dashes(points_m: Polyline, *, dash_m: float, gap_m: float) -> list[Polyline]:
+    """The painted pieces of a broken line; vertices within a dash are kept."""
     along = arclengths(points_m)
     pieces = []
     for start in np.arange(0.0, float(along[-1]), dash_m + gap_m):
@@ -74,16 +74,16 @@ def dashes(points_m: Points, *, dash_m: float, gap_m: float) -> list[Points]:
     return pieces
 
 
-def beside(points_m: Points, offset_m: float) -> Points:
-    """The polyline moved sideways (left positive)."""
+def offset_polyline(points_m: Polyline, offset_m: float) -> Polyline:
+    """The polyline shifted sideways, left positive."""
     tangent = np.gradient(points_m.astype(np.float64), axis=0)
     length = np.maximum(np.linalg.norm(tangent, axis=1, keepdims=True), 1e-9)
-    moved: Points = points_m + offset_m * np.stack([-tangent[:, 1], tangent[:, 0]], axis=-1) / length
+    moved: Polyline = points_m + offset_m * np.stack([-tangent[:, 1], tangent[:, 0]], axis=-1) / length
     return moved
 
 
 def rounded_boxes(corners_m: Iterable[Float[np.ndarray, "4 2"]], radius_m: Iterable[float]) -> list[Any]:
-    """Boxes with round corners."""
+    """Boxes with rounded corners, each with its own radius."""
     return [
         shapely.Polygon(corners).buffer(-radius, join_style="mitre").buffer(radius, quad_segs=4)
         for corners, radius in zip(corners_m, radius_m, strict=True)

@@ -1,4 +1,4 @@
-"""The colours and measures of a picture, all in one place."""
+"""Colours, widths and drawing order of all pictures."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from waycode.scene import SignalState, TrackType
 
 
 class Layer(IntEnum):
-    """What lies over what (matplotlib's zorder)."""
+    """Drawing order (matplotlib's zorder)."""
 
     GROUND = 1
     DRIVEWAYS = 2
@@ -22,7 +22,7 @@ class Layer(IntEnum):
     HALOS = 10
     BOXES = 11
     HIGHLIGHTS = 12
-    FURNITURE = 20
+    ANNOTATIONS = 20
 
 
 def _track_colours() -> Mapping[TrackType, str]:
@@ -51,7 +51,7 @@ def _signal_colours() -> Mapping[SignalState, str]:
 
 @dataclass(frozen=True, kw_only=True)
 class Style:
-    """How a picture looks. Widths are metres on the road, with a least width in points so that nothing vanishes."""
+    """Colours and widths. Widths are metres on the road; layers set a minimum in points so that nothing vanishes."""
 
     ground: str = "#f3f2ee"
     paper: str = "#fbfaf8"
@@ -70,8 +70,8 @@ class Style:
     ego: str = "#e8542f"
     to_predict: str = "#ffb71b"
     future: str = "#0a9fb5"
-    original: str = "#2b6fd6"  # what a planned road user really did
-    chosen: str = "#14945a"  # what was found for it
+    original: str = "#2b6fd6"  # the recorded path of a planned agent
+    chosen: str = "#14945a"  # the planned path
     candidate: str = "#6a4fa3"
     rejected: str = "#7b828e"
     goal: str = "#c2187a"
@@ -81,6 +81,9 @@ class Style:
     paint_width_m: float = 0.16
     edge_width_m: float = 0.22
     trail_width_m: float = 0.55
-    assumed_lane_width_m: float = 3.6  # where a source does not know it
+    assumed_lane_width_m: float = 3.6  # where the source has no width
     dash_m: float = 3.0
     dash_gap_m: float = 4.5
+
+
+DEFAULT_STYLE = Style()
