@@ -1,5 +1,6 @@
 """Generated datasets: deterministic, balanced, free of accidents, and possible to bring back to life."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -103,14 +104,7 @@ def test_vehicles_stay_on_the_road(scenes: list[Scene]) -> None:
 def test_a_scene_can_be_brought_back_to_life(scenes: list[Scene], tmp_path: Path) -> None:
     scene = next(scene for scene in scenes if scene.tags == ("signals",))
     traffic, window = rebuild_traffic(scene, tmp_path)
-    recording = record(
-        traffic.network.path,
-        traffic.demand,
-        spells=traffic.spells,
-        folder=tmp_path,
-        seed=traffic.sumo_seed,
-        num_steps=window.steps.stop,
-    )
+    recording = record(replace(traffic, num_steps=window.steps.stop), tmp_path)
     track = next(track for track in recording.tracks if track.id == window.ego)
     bumper = track.position_m[window.current_step - track.first_step]
     tracks, ego = scene.tracks, scene.tracks.ego_index or 0

@@ -23,9 +23,9 @@ from waycode.scene import Scene
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.sumo_bodies import SHADOW_CLEARANCE_M, MotorLanes, Placement
 from waycode.sources.sumo.demand import RoadUserType
-from waycode.sources.sumo.episode import SumoTrafficPlan, rebuild_traffic, signal_links
+from waycode.sources.sumo.episode import rebuild_traffic, signal_links
 from waycode.sources.sumo.netconvert import SignalLink
-from waycode.sources.sumo.recording import SUMO_STEP_S, heading_from_sumo, simulation
+from waycode.sources.sumo.recording import SUMO_STEP_S, SumoTrafficPlan, heading_from_sumo, simulation
 from waycode.sources.sumo.slow_spells import SlowSpellController
 from waycode.sources.sumo.windows import signal_state
 
@@ -52,9 +52,7 @@ def start_world(scene: Scene) -> Iterator["LiveWorld"]:
     with tempfile.TemporaryDirectory(prefix="waycode-sumo-") as name:
         traffic, window = rebuild_traffic(scene, Path(name))
         links = signal_links(scene, traffic.network)
-        routes = Path(name) / "demand.rou.xml"
-        traffic.demand.write(routes)
-        with simulation(traffic.network.path, routes, seed=traffic.sumo_seed) as sumo:
+        with simulation(traffic, Path(name)) as sumo:
             spells, step = SlowSpellController(traffic.spells), window.steps.start + scene.current_step + 1
             for past in range(step):
                 spells.before_step(sumo, past * SUMO_STEP_S)

@@ -35,7 +35,15 @@ from waycode.scene import (
 from waycode.scene.frames import snap
 from waycode.scene.geometry import arclengths, directions, interpolate, resample
 from waycode.sources.base import SourceError, read_all
-from waycode.sources.world import WorldTracks, border_lines, lines_of, mean_lane_width_m, rings, scene_polylines, union
+from waycode.sources.world import (
+    WorldTracks,
+    border_lines,
+    mean_lane_width_m,
+    merged_lines,
+    rings,
+    scene_polylines,
+    union,
+)
 
 _STEP_S = 0.1
 _CURRENT_STEP = 49
@@ -82,15 +90,11 @@ _TRACK_COLUMNS = (
 _Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Argoverse2Source:
-    """Scenarios under the given paths: scenario folders, or folders of scenario folders."""
+    """Scenarios of the motion forecasting dataset."""
 
-    paths: tuple[str, ...]
-
-    def __init__(self, paths: str | Path | Sequence[str | Path]):
-        several = [paths] if isinstance(paths, str | Path) else paths
-        object.__setattr__(self, "paths", tuple(str(path) for path in several))
+    paths: str | Path | Sequence[str | Path]  # scenario folders, or folders of scenario folders
 
     @property
     def name(self) -> str:
@@ -99,7 +103,7 @@ class Argoverse2Source:
     def references(self) -> list[str]:
         """The Parquet file of each scenario."""
         found: list[str] = []
-        for path in map(Path, self.paths):
+        for path in map(Path, [self.paths] if isinstance(self.paths, str | Path) else self.paths):
             if not path.is_dir():
                 raise SourceError(f"{path} is not a folder: expected a scenario's folder, or a folder of such folders")
             here = sorted(path.glob("scenario_*.parquet")) or sorted(path.glob("*/scenario_*.parquet"))
@@ -315,7 +319,7 @@ def _without_caps(
         across = np.abs(np.cos(directions(edge)[:-1, None] - cut_ends[None, :, 2])) < _CAP_COSINE
         cap = across & (shapely.distance(pieces[:, None], ends[None]) < _CAP_DISTANCE_M)
         kept += list(pieces[~cap.any(axis=1)])
-    return lines_of(shapely.multilinestrings(kept))
+    return [shapely.get_coordinates(line) for line in merged_lines(shapely.multilinestrings(kept))]
 
 
 def _crosswalk(crossing: _Json) -> Float[np.ndarray, "p 2"]:

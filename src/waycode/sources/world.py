@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 import shapely
 from jaxtyping import Bool, Float
+from shapely.ops import substring
 
 from waycode.scene import Polylines, Tracks
 from waycode.scene.frames import scene_origin, to_scene_frame
@@ -15,7 +16,15 @@ from waycode.scene.world import tracks_from_world
 
 _JOINT_M = 0.05  # maps are drawn by hand: areas with a gap this narrow between them are one area
 _MIN_HOLE_M2 = 1.0  # a smaller hole is a drawing error where areas meet, not an island
-_MIN_LENGTH_M = 0.1  # shorter lines are left over from intersections
+
+
+@dataclass(frozen=True)
+class CroppedLine:
+    """The part of a line within a region."""
+
+    points_m: Float[np.ndarray, "p 2"]
+    keeps_start: bool  # whether the start of the line is within the region
+    keeps_end: bool
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -53,6 +62,19 @@ def mean_lane_width_m(centreline_m: Float[np.ndarray, "p 2"], boundaries: Iterab
     return sum(float(shapely.distance(points, boundary).mean()) for boundary in boundaries)
 
 
+def crop_line(line: Any, region: Any, *, min_length_m: float = 0.5) -> CroppedLine | None:
+    """A line from its first to its last point in a region; None if less than `min_length_m` of a cut line remains."""
+    inside = shapely.get_coordinates(shapely.intersection(line, region))
+    along_m = shapely.line_locate_point(line, shapely.points(inside))
+    first_m, last_m = float(along_m.min(initial=np.inf)), float(along_m.max(initial=-np.inf))
+    keeps_start, keeps_end = first_m < 1e-6, last_m > line.length - 1e-6
+    if keeps_start and keeps_end:
+        return CroppedLine(shapely.get_coordinates(line), True, True)
+    if last_m - first_m < min_length_m:
+        return None
+    return CroppedLine(shapely.get_coordinates(substring(line, first_m, last_m)), keeps_start, keeps_end)
+
+
 def union(polygons: Sequence[Any]) -> Any:
     """The common area of shapely polygons, with the slivers between neighbours closed."""
     sound = shapely.make_valid(np.asarray(polygons, dtype=object))
@@ -67,16 +89,14 @@ def border_lines(area: Any, region: Any = None) -> list[Float[np.ndarray, "_ 2"]
     border = shapely.boundary(area)
     if region is not None:
         border = shapely.intersection(border, region)
-    return lines_of(border)
+    return [shapely.get_coordinates(line) for line in merged_lines(border)]
 
 
-def lines_of(geometry: Any) -> list[Float[np.ndarray, "_ 2"]]:
-    """The lines of a shapely geometry, joined where they meet end to end."""
+def merged_lines(geometry: Any, *, min_length_m: float = 0.1) -> list[Any]:
+    """The lines of a shapely geometry, joined where they meet end to end, without short remains of intersections."""
     parts = [part for part in shapely.get_parts(geometry) if part.geom_type in ("LineString", "LinearRing")]
-    if not parts:
-        return []
-    joined = shapely.get_parts(shapely.line_merge(shapely.multilinestrings(parts)))
-    return [shapely.get_coordinates(line) for line in joined if line.length > _MIN_LENGTH_M]
+    joined = shapely.get_parts(shapely.line_merge(shapely.multilinestrings(parts))) if parts else []
+    return [line for line in joined if line.length >= min_length_m]
 
 
 def rings(polygons: Iterable[Any]) -> list[Float[np.ndarray, "_ 2"]]:
@@ -84,25 +104,24 @@ def rings(polygons: Iterable[Any]) -> list[Float[np.ndarray, "_ 2"]]:
     return [
         shapely.get_coordinates(piece.exterior)[:-1]
         for polygon in polygons
-        for part in shapely.get_parts(shapely.make_valid(polygon))
-        if part.geom_type == "Polygon"
-        for piece in _without_holes(part)
+        for piece in pieces_without_holes(shapely.make_valid(polygon))
     ]
 
 
-def _without_holes(polygon: Any) -> list[Any]:
-    if not polygon.interiors:
-        return [polygon]
-    left, bottom, right, top = polygon.bounds
-    cut = shapely.Polygon(polygon.interiors[0]).centroid.x  # a cut through a hole opens it
-    halves = (shapely.box(left, bottom, cut, top), shapely.box(cut, bottom, right, top))
-    return [
-        piece
-        for half in halves
-        for part in shapely.get_parts(shapely.intersection(polygon, half))
-        if part.geom_type == "Polygon"
-        for piece in _without_holes(part)
-    ]
+def pieces_without_holes(area: Any, *, min_area_m2: float = 0.0) -> list[Any]:
+    """Polygons without holes that cover an area. A polygon with a hole is cut vertically through the hole's middle."""
+    pieces = []
+    for polygon in shapely.get_parts(area):
+        if polygon.geom_type != "Polygon" or polygon.area < min_area_m2:
+            continue
+        if not polygon.interiors:
+            pieces.append(polygon)
+            continue
+        left, bottom, right, top = polygon.bounds
+        cut = polygon.interiors[0].centroid.x
+        for half in (shapely.box(left, bottom, cut, top), shapely.box(cut, bottom, right, top)):
+            pieces += pieces_without_holes(polygon.intersection(half), min_area_m2=min_area_m2)
+    return pieces
 
 
 def _without_small_holes(polygon: Any) -> Any:

@@ -12,7 +12,6 @@ from jaxtyping import Float
 from nuplan.common.actor_state.state_representation import Point2D
 from nuplan.common.maps.maps_datatypes import SemanticMapLayer, StopLineType
 
-from waycode.scene import LaneType
 from waycode.sources.nuplan.crop import DIVIDER, ROADSIDE
 from waycode.sources.nuplan.maps import CityMap, MapLane, MapStopSign
 
@@ -48,35 +47,26 @@ def city_around(map_api: Any, centre_m: Float[np.ndarray, " 2"], *, radius_m: fl
 
 
 def _lane(lane: Any) -> MapLane:
-    return MapLane(
-        fid=_number(lane.id),
-        is_connector=False,
-        index=int(lane.index),
-        predecessor=None,
-        successor=None,
-        **_of_any_lane(lane),
-    )
+    return MapLane(fid=_number(lane.id), is_connector=False, index=int(lane.index), **_shared_fields(lane))
 
 
 def _connector(connector: Any) -> MapLane:
     return MapLane(
         fid=_number(connector.id),
         is_connector=True,
-        index=None,
         predecessor=next((_number(lane.id) for lane in connector.incoming_edges), None),
         successor=next((_number(lane.id) for lane in connector.outgoing_edges), None),
-        **_of_any_lane(connector),
+        **_shared_fields(connector),
     )
 
 
-def _of_any_lane(lane: Any) -> dict[str, Any]:
+def _shared_fields(lane: Any) -> dict[str, Any]:
     """The fields that lanes and connectors share."""
     limit = lane.speed_limit_mps
     sides = {side: _boundary(lane, side) for side in ("left_boundary", "right_boundary")}
     return {
         "baseline": lane.baseline_path.linestring,
         "group": _number(lane.get_roadblock_id()),
-        "type": LaneType.STREET,
         "speed_limit_mps": float(limit) if limit is not None and limit > 0 else None,
         **{side: None if line is None else _number(line.id) for side, line in sides.items()},
     }

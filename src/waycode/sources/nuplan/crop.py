@@ -7,27 +7,27 @@ from typing import Any
 import numpy as np
 import shapely
 from jaxtyping import Float
-from shapely.ops import substring
 
 from waycode.scene import EdgeType, GraphOrigin, Lanes, LineType, MapFeatures, Polylines, Route, StopSigns, as_pairs
 from waycode.scene.frames import snap, to_scene_frame
 from waycode.scene.geometry import resample
 from waycode.sources.nuplan.maps import CityMap, MapLane, MapStopSign
-from waycode.sources.world import border_lines, lines_of, mean_lane_width_m, rings, scene_polylines, union
+from waycode.sources.world import (
+    CroppedLine,
+    border_lines,
+    crop_line,
+    mean_lane_width_m,
+    merged_lines,
+    rings,
+    scene_polylines,
+    union,
+)
 
 DIVIDER, ROADSIDE = 0, 2  # values of boundary_type_fid; 3 is a virtual boundary, which is not painted
-_MIN_LANE_M = 0.5  # shorter remains of lanes at the border of the region are left out
 _ON_BORDER_M = 0.5  # a line within this distance lies on the border
 
 
-@dataclass(frozen=True)
-class CroppedLane:
-    """The part of a lane within the region."""
-
-    lane: MapLane
-    points_m: Float[np.ndarray, "p 2"]  # centreline in world coordinates
-    keeps_start: bool  # whether the lane's start is within the region
-    keeps_end: bool
+_CroppedLane = tuple[MapLane, CroppedLine]
 
 
 @dataclass(frozen=True)
@@ -63,18 +63,19 @@ def crop_map(
 ) -> CroppedMap:
     """Crops the map to within `radius_m` of a path in world coordinates; the result is in the scene frame."""
     region = shapely.buffer(shapely.linestrings(np.repeat(path_m, 2, axis=0)), radius_m)
-    lanes = list(_crop_lanes(city.lanes.within(region), region))
-    index = {(cropped.lane.is_connector, cropped.lane.fid): i for i, cropped in enumerate(lanes)}
+    cropped = [(lane, crop_line(lane.baseline, region)) for lane in city.lanes.within(region)]
+    lanes = [(lane, line) for lane, line in cropped if line is not None]
+    index = {(lane.is_connector, lane.fid): i for i, (lane, _) in enumerate(lanes)}
     areas = city.drivable.within(region)
     area = union(areas) if areas else shapely.Polygon()
-    lines = list(_road_lines([cropped.lane for cropped in lanes], city, region=region, border=shapely.boundary(area)))
+    lines = list(_road_lines([lane for lane, _ in lanes], city, region=region, border=shapely.boundary(area)))
     edges = border_lines(area, region)
 
     def polylines(lines_m: Iterable[np.ndarray]) -> Polylines:
         return scene_polylines(lines_m, origin_m)
 
     features = MapFeatures(
-        lanes=_lanes(lanes, index, city, polylines(cropped.points_m for cropped in lanes)),
+        lanes=_lanes(lanes, index, city, polylines(line.points_m for _, line in lanes)),
         road_lines=polylines(points for points, _ in lines),
         road_line_types=np.array([kind for _, kind in lines], np.int8),
         road_edges=polylines(edges),
@@ -88,37 +89,25 @@ def crop_map(
         features,
         {fid: i for (is_connector, fid), i in index.items() if not is_connector},
         {fid: i for (is_connector, fid), i in index.items() if is_connector},
-        [shapely.get_coordinates(cropped.lane.baseline)[0] for cropped in lanes],
+        [shapely.get_coordinates(lane.baseline)[0] for lane, _ in lanes],
     )
 
 
-def _crop_lanes(lanes: Sequence[MapLane], region: Any) -> Iterator[CroppedLane]:
-    """Each lane from its first to its last point in the region."""
-    for lane in lanes:
-        inside = shapely.get_coordinates(shapely.intersection(lane.baseline, region))
-        along = shapely.line_locate_point(lane.baseline, shapely.points(inside))
-        first, last = float(along.min()), float(along.max())
-        if last - first >= min(_MIN_LANE_M, lane.baseline.length):
-            keeps_start, keeps_end = first < 1e-6, last > lane.baseline.length - 1e-6
-            line = lane.baseline if keeps_start and keeps_end else substring(lane.baseline, first, last)
-            yield CroppedLane(lane, shapely.get_coordinates(line), keeps_start, keeps_end)
-
-
 def _lanes(
-    lanes: Sequence[CroppedLane], index: Mapping[tuple[bool, int], int], city: CityMap, centrelines: Polylines
+    lanes: Sequence[_CroppedLane], index: Mapping[tuple[bool, int], int], city: CityMap, centrelines: Polylines
 ) -> Lanes:
-    limits = [cropped.lane.speed_limit_mps for cropped in lanes]
-    widths = [_width_m(cropped, city) for cropped in lanes]
-    left = list(_left_neighbours([cropped.lane for cropped in lanes], index))
+    limits = [lane.speed_limit_mps for lane, _ in lanes]
+    widths = [_width_m(lane, line, city) for lane, line in lanes]
+    left = list(_left_neighbours([lane for lane, _ in lanes], index))
     return Lanes(
-        ids=tuple(f"{'connector' if cropped.lane.is_connector else 'lane'}_{cropped.lane.fid}" for cropped in lanes),
-        types=np.array([cropped.lane.type for cropped in lanes], np.int8),
+        ids=tuple(f"{'connector' if lane.is_connector else 'lane'}_{lane.fid}" for lane, _ in lanes),
+        types=np.array([lane.type for lane, _ in lanes], np.int8),
         centrelines=centrelines,
         speed_limit_mps=np.array([limit or 0 for limit in limits], np.float32),
         speed_limit_known=np.array([limit is not None for limit in limits], np.bool_),
         width_m=snap(np.array([width or 0 for width in widths], np.float64), 2.0**-10),
         width_known=np.array([width is not None for width in widths], np.bool_),
-        in_junction=np.array([cropped.lane.is_connector for cropped in lanes], np.bool_),
+        in_junction=np.array([lane.is_connector for lane, _ in lanes], np.bool_),
         successors=as_pairs(_successors(lanes, index)),
         left_neighbours=as_pairs(left),
         right_neighbours=as_pairs((other, lane) for lane, other in left),
@@ -126,17 +115,17 @@ def _lanes(
     )
 
 
-def _successors(lanes: Sequence[CroppedLane], index: Mapping[tuple[bool, int], int]) -> Iterator[tuple[int, int]]:
+def _successors(lanes: Sequence[_CroppedLane], index: Mapping[tuple[bool, int], int]) -> Iterator[tuple[int, int]]:
     """Pairs (lane, connector) and (connector, lane) whose common point is on the map."""
-    for i, cropped in enumerate(lanes):
-        if not cropped.lane.is_connector:
+    for i, (connector, line) in enumerate(lanes):
+        if not connector.is_connector:
             continue
-        before, after = cropped.lane.predecessor, cropped.lane.successor
+        before, after = connector.predecessor, connector.successor
         j = None if before is None else index.get((False, before))
-        if j is not None and lanes[j].keeps_end and cropped.keeps_start:
+        if j is not None and lanes[j][1].keeps_end and line.keeps_start:
             yield j, i
         k = None if after is None else index.get((False, after))
-        if k is not None and cropped.keeps_end and lanes[k].keeps_start:
+        if k is not None and line.keeps_end and lanes[k][1].keeps_start:
             yield i, k
 
 
@@ -155,12 +144,12 @@ def _left_neighbours(lanes: Sequence[MapLane], index: Mapping[tuple[bool, int], 
                     yield index[False, lane.fid], index[False, other.fid]
 
 
-def _width_m(cropped: CroppedLane, city: CityMap) -> float | None:
-    fids = (cropped.lane.left_boundary, cropped.lane.right_boundary)
+def _width_m(lane: MapLane, line: CroppedLine, city: CityMap) -> float | None:
+    fids = (lane.left_boundary, lane.right_boundary)
     sides = [city.boundaries[fid][0] for fid in fids if fid is not None and fid in city.boundaries]
     if len(sides) < 2:
         return None
-    return mean_lane_width_m(cropped.points_m, sides, spacing_m=2.0) or None
+    return mean_lane_width_m(line.points_m, sides, spacing_m=2.0) or None
 
 
 def _road_lines(
@@ -181,8 +170,8 @@ def _road_lines(
         if kind not in (DIVIDER, ROADSIDE) or (kind == ROADSIDE and _lies_on(line, border)):
             continue
         one_way = kind == DIVIDER and len({group for group, _ in users}) == 1 and len({side for _, side in users}) == 2
-        for points in lines_of(shapely.intersection(line, region)):
-            yield points, LineType.BROKEN_SINGLE_WHITE if one_way else LineType.UNKNOWN
+        for piece in merged_lines(shapely.intersection(line, region)):
+            yield shapely.get_coordinates(piece), LineType.BROKEN_SINGLE_WHITE if one_way else LineType.UNKNOWN
 
 
 def _lies_on(line: Any, border: Any) -> bool:
@@ -193,7 +182,7 @@ def _lies_on(line: Any, border: Any) -> bool:
 
 def _stop_signs(
     signs: Sequence[MapStopSign],
-    lanes: Sequence[CroppedLane],
+    lanes: Sequence[_CroppedLane],
     index: Mapping[tuple[bool, int], int],
     *,
     origin_m: tuple[float, float],
@@ -204,7 +193,6 @@ def _stop_signs(
     for i, sign in enumerate(signs):
         named = [*((False, fid) for fid in sign.lanes), *((True, fid) for fid in sign.connectors)]
         if not named:  # then the sign controls every lane through its area
-            through = [cropped.lane for cropped in lanes if sign.polygon.intersects(cropped.lane.baseline)]
-            named = [(lane.is_connector, lane.fid) for lane in through]
+            named = [(lane.is_connector, lane.fid) for lane, _ in lanes if sign.polygon.intersects(lane.baseline)]
         controls += [(i, index[key]) for key in named if key in index]
     return StopSigns(position_m=to_scene_frame(positions.reshape(-1, 2), origin_m), controls=as_pairs(controls))

@@ -54,13 +54,13 @@ class MapLane:
     is_connector: bool
     baseline: Any  # shapely LineString, in driving direction
     group: int | None  # lane group ("roadblock") or lane group connector
-    index: int | None  # within the group, from left to right
-    type: LaneType
+    index: int | None = None  # within the group, from left to right; connectors have none
+    type: LaneType = LaneType.STREET
     speed_limit_mps: float | None
-    left_boundary: int | None
-    right_boundary: int | None
-    predecessor: int | None  # of a connector: the lane before it
-    successor: int | None  # of a connector: the lane after it
+    left_boundary: int | None = None
+    right_boundary: int | None = None
+    predecessor: int | None = None  # of a connector: the lane before it
+    successor: int | None = None  # of a connector: the lane after it
 
 
 @dataclass(frozen=True)
@@ -232,8 +232,6 @@ def _lanes(layers: Mapping[str, Any]) -> Iterator[MapLane]:
                 speed_limit_mps=_speed(row.speed_limit_mps),
                 left_boundary=_number(row.left_boundary_fid),
                 right_boundary=_number(row.right_boundary_fid),
-                predecessor=None,
-                successor=None,
             )
 
 
@@ -249,8 +247,6 @@ def _connectors(layers: Mapping[str, Any]) -> Iterator[MapLane]:
                 is_connector=True,
                 baseline=baselines[int(row.Index)],
                 group=_number(row.lane_group_connector_fid),
-                index=None,
-                type=LaneType.STREET,
                 speed_limit_mps=_speed(row.speed_limit_mps),
                 left_boundary=None if side is None else _number(side.left_boundary_fid),
                 right_boundary=None if side is None else _number(side.right_boundary_fid),

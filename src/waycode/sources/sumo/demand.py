@@ -1,4 +1,4 @@
-"""The traffic of one episode: types of road users, and who departs when on which route."""
+"""The traffic of one episode: types of road users, and their trips."""
 
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -15,8 +15,8 @@ from waycode.sources.sumo.plain import VehicleClass
 MOTOR_MODES = ("car", "truck", "bus")
 _TYPES_PER_EPISODE = {"car": 12, "truck": 3, "bus": 2, "bicycle": 3, "pedestrian": 4}
 _MODE_SHARE = {"car": 0.88, "truck": 0.08, "bus": 0.04}  # of the motor vehicles
+# Shortest, longest, narrowest, widest.
 _SIZES_M = {"car": (4.2, 5.2, 1.75, 2.05), "truck": (6.5, 9.5, 2.2, 2.5), "bus": (10.5, 12.0, 2.5, 2.55)}
-# ^ shortest, longest, narrowest, widest
 
 
 @dataclass(frozen=True, kw_only=True)

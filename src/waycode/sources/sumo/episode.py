@@ -10,15 +10,16 @@ from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Bool, Float
 
 from waycode.scene import Scene
 from waycode.sources.base import SourceError
-from waycode.sources.sumo.demand import MOTOR_MODES, Demand, draw_demand
-from waycode.sources.sumo.families import Family, NetworkPlan, plan_network
+from waycode.sources.sumo.demand import MOTOR_MODES, draw_demand
+from waycode.sources.sumo.families import Family, plan_network
 from waycode.sources.sumo.netconvert import RoadNetwork, SignalLink, build_network
-from waycode.sources.sumo.recording import SUMO_STEP_S, Recording, SumoTrack, record
+from waycode.sources.sumo.recording import SUMO_STEP_S, Recording, SumoTrack, SumoTrafficPlan, record
 from waycode.sources.sumo.road_map import RoadMap, build_road_map
-from waycode.sources.sumo.slow_spells import SlowSpell, draw_spells
+from waycode.sources.sumo.slow_spells import draw_spells
 from waycode.sources.sumo.smoothing import BodyMotion, walking_motion, wheeled_motion
 
 _WARM_UP_S = 25.0  # until the first vehicles have met in the middle of the network
@@ -50,26 +51,18 @@ class EpisodeWindow:
 
 
 @dataclass(frozen=True, kw_only=True)
-class SumoTrafficPlan:
-    """The input of a SUMO simulation."""
-
-    plan: NetworkPlan
-    network: RoadNetwork
-    demand: Demand
-    spells: dict[str, SlowSpell]  # by vehicle id
-    sumo_seed: int
-    num_steps: int
-
-
-@dataclass(frozen=True, kw_only=True)
 class Episode:
-    """A simulated episode."""
+    """A simulated episode: its roads, and the smoothed motion of all U road users over S steps in world coordinates."""
 
     seed: EpisodeSeed
     roads: RoadMap
     recording: Recording
-    motions: dict[str, BodyMotion]  # by id, over the steps of each track
     first_step: int  # after the warm-up
+    ids: tuple[str, ...]
+    position_m: Float[np.ndarray, "U S 2"]  # of the box centres
+    heading_rad: Float[np.ndarray, "U S"]
+    velocity_mps: Float[np.ndarray, "U S 2"]
+    valid: Bool[np.ndarray, "U S"]
 
 
 def plan_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> SumoTrafficPlan:
@@ -91,7 +84,6 @@ def plan_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> SumoTra
         departures_s = {trip.id: trip.depart_s for trip in demand.trips if trip.type.mode in MOTOR_MODES}
         spells = draw_spells(departures_s, np.random.default_rng([*numbers, seed.version]))
     return SumoTrafficPlan(
-        plan=plan,
         network=network,
         demand=demand,
         spells=spells,
@@ -103,23 +95,27 @@ def plan_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> SumoTra
 def run_episode(seed: EpisodeSeed, *, window_s: float) -> Episode:
     """Builds the network, simulates the traffic and smooths its motion; `window_s` is the length of a scene."""
     with tempfile.TemporaryDirectory(prefix="waycode-sumo-") as name:
-        folder = Path(name)
-        traffic = plan_traffic(seed, folder=folder, window_s=window_s)
+        traffic = plan_traffic(seed, folder=Path(name), window_s=window_s)
         roads = build_road_map(traffic.network)
-        recording = record(
-            traffic.network.path,
-            traffic.demand,
-            spells=traffic.spells,
-            folder=folder,
-            seed=traffic.sumo_seed,
-            num_steps=traffic.num_steps,
-        )
+        recording = record(traffic, Path(name))
+    shape = (len(recording.tracks), recording.num_steps)
+    position, velocity = np.zeros((2, *shape, 2))
+    heading, valid = np.zeros(shape), np.zeros(shape, np.bool_)
+    for row, track in enumerate(recording.tracks):
+        motion = _smooth_motion(track)
+        span = slice(track.first_step, track.first_step + len(track.heading_rad))
+        position[row, span], velocity[row, span] = motion.position_m, motion.velocity_mps
+        heading[row, span], valid[row, span] = motion.heading_rad, True
     return Episode(
         seed=seed,
         roads=roads,
         recording=recording,
-        motions={track.id: _smooth_motion(track) for track in recording.tracks},
         first_step=round(_WARM_UP_S / SUMO_STEP_S),
+        ids=tuple(track.id for track in recording.tracks),
+        position_m=position,
+        heading_rad=heading,
+        velocity_mps=velocity,
+        valid=valid,
     )
 
 

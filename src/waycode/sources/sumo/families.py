@@ -24,9 +24,9 @@ from waycode.sources.sumo.plain import (
     winding_line,
 )
 
-CENTRE = "centre"
-Rng = np.random.Generator
-Turns = frozenset[tuple[str, str]]
+_CENTRE = "centre"
+_Rng = np.random.Generator
+_Turns = frozenset[tuple[str, str]]
 
 
 class Family(StrEnum):
@@ -58,7 +58,7 @@ class NetworkPlan:
     is_freeway: bool
 
 
-def plan_network(family: Family, rng: Rng) -> NetworkPlan:
+def plan_network(family: Family, rng: _Rng) -> NetworkPlan:
     """Draws a network of the family; the same state of `rng` always gives the same network."""
     builder = _BUILDERS[family](rng)
     timing = SignalTiming(cycle_s=int(rng.integers(70, 101)), yellow_s=3, left_green_s=int(rng.integers(6, 11)))
@@ -78,13 +78,13 @@ def plan_network(family: Family, rng: Rng) -> NetworkPlan:
     )
 
 
-def _bike_lane_width(rng: Rng) -> float:
+def _bike_lane_width(rng: _Rng) -> float:
     """One width for all roads of a network (0 in most), because bicycles cannot change between lane widths."""
     return float(np.round(rng.uniform(1.5, 1.9), 2)) if rng.random() < 0.3 else 0.0
 
 
 def _street(
-    rng: Rng,
+    rng: _Rng,
     *,
     speed_mps: tuple[float, float],
     lanes: Sequence[int] = (1, 1, 2),
@@ -102,7 +102,7 @@ def _street(
     )
 
 
-def _arm_line(rng: Rng, angle_rad: float) -> LinePoints:
+def _arm_line(rng: _Rng, angle_rad: float) -> LinePoints:
     """The centreline of a road that ends at (0, 0) and comes from the direction `angle_rad`, possibly with a bend."""
     bends = rng.random() < 0.6
     pieces = [
@@ -114,7 +114,12 @@ def _arm_line(rng: Rng, angle_rad: float) -> LinePoints:
 
 
 def _star(
-    rng: Rng, profiles: Sequence[RoadProfile], *, kind: NodeType, pockets: bool = False, forbidden: Turns = frozenset()
+    rng: _Rng,
+    profiles: Sequence[RoadProfile],
+    *,
+    kind: NodeType,
+    pockets: bool = False,
+    forbidden: _Turns = frozenset(),
 ) -> NetworkBuilder:
     """One junction with an arm per profile, counter-clockwise at roughly right angles.
 
@@ -126,37 +131,37 @@ def _star(
         forbidden: turns (from edge, to edge) that are not connected.
     """
     builder = NetworkBuilder()
-    builder.add_node(CENTRE, np.zeros(2), kind=kind, radius_m=float(rng.uniform(7, 12)))
+    builder.add_node(_CENTRE, np.zeros(2), kind=kind, radius_m=float(rng.uniform(7, 12)))
     for index, profile in enumerate(profiles):
         line_m = _arm_line(rng, index * np.pi / 2 + float(rng.uniform(-0.24, 0.24)))
         builder.add_node(f"arm{index}", line_m[0], kind=NodeType.DEAD_END)
         pocket_m = float(rng.uniform(60, 85)) if pockets else 0.0
-        builder.add_road(f"arm{index}", CENTRE, line_m=line_m, profile=profile, end_pocket_m=pocket_m)
-    builder.connect(CENTRE, forbidden=forbidden)
+        builder.add_road(f"arm{index}", _CENTRE, line_m=line_m, profile=profile, end_pocket_m=pocket_m)
+    builder.connect(_CENTRE, forbidden=forbidden)
     return builder
 
 
-def _all_way_stop(rng: Rng) -> NetworkBuilder:
+def _all_way_stop(rng: _Rng) -> NetworkBuilder:
     bikes_m = _bike_lane_width(rng)
     roads = [_street(rng, speed_mps=(8.0, 13.0), bike_lane_m=bikes_m) for _ in range(2)]
     return _star(rng, roads * 2, kind=NodeType.ALL_WAY_STOP)
 
 
-def _two_way_stop(rng: Rng) -> NetworkBuilder:
+def _two_way_stop(rng: _Rng) -> NetworkBuilder:
     bikes_m = _bike_lane_width(rng)
     main = _street(rng, speed_mps=(10.0, 16.0), bike_lane_m=bikes_m, priority=5)
     side = _street(rng, speed_mps=(8.0, 12.0), bike_lane_m=bikes_m, lanes=(1,))
     return _star(rng, [main, side] * 2, kind=NodeType.PRIORITY_STOP)
 
 
-def _signals(rng: Rng) -> NetworkBuilder:
+def _signals(rng: _Rng) -> NetworkBuilder:
     bikes_m = _bike_lane_width(rng)
     main = _street(rng, speed_mps=(10.0, 16.0), bike_lane_m=bikes_m, lanes=(1, 2, 2, 3))
     side = _street(rng, speed_mps=(9.0, 14.0), bike_lane_m=bikes_m)
     return _star(rng, [main, side] * 2, kind=NodeType.SIGNALS, pockets=True)
 
 
-def _t_junction(rng: Rng, *, left_allowed: bool = True) -> NetworkBuilder:
+def _t_junction(rng: _Rng, *, left_allowed: bool = True) -> NetworkBuilder:
     """Arms 0 and 2 are the through road, arm 1 is the stem.
 
     Without left turns, traffic leaves the stem to the right only. In half of these networks it enters the stem by
@@ -167,15 +172,15 @@ def _t_junction(rng: Rng, *, left_allowed: bool = True) -> NetworkBuilder:
     stem = _street(rng, speed_mps=(8.0, 12.0), bike_lane_m=bikes_m, lanes=(1, 1, 2) if left_allowed else (1,))
     # Arms are counted counter-clockwise: seen from the stem, arm 0 is on the left.
     turns = [
-        (road_name("arm1", CENTRE), road_name(CENTRE, "arm0")),
-        (road_name("arm2", CENTRE), road_name(CENTRE, "arm1")),
+        (road_name("arm1", _CENTRE), road_name(_CENTRE, "arm0")),
+        (road_name("arm2", _CENTRE), road_name(_CENTRE, "arm1")),
     ]
     forbidden = frozenset() if left_allowed else frozenset(turns[: int(rng.integers(1, 3))])
     kind = NodeType.PRIORITY_STOP if rng.random() < 0.5 else NodeType.PRIORITY
     return _star(rng, [through, stem, through], kind=kind, forbidden=forbidden)
 
 
-def _roundabout(rng: Rng) -> NetworkBuilder:
+def _roundabout(rng: _Rng) -> NetworkBuilder:
     num_arms = int(rng.integers(3, 6))
     radius_m = float(rng.uniform(15, 18)) + 4.5 * (num_arms - 3)  # of the island
     road = _street(rng, lanes=(1,), speed_mps=(8.0, 13.0))
@@ -212,7 +217,7 @@ def _roundabout(rng: Rng) -> NetworkBuilder:
     return builder
 
 
-def _entry_boundary(rng: Rng, *, reach_m: float, opening_rad: float) -> LinePoints:
+def _entry_boundary(rng: _Rng, *, reach_m: float, opening_rad: float) -> LinePoints:
     """The left boundary of an arm along the x axis, which bends at a splitter island to join the ring at an angle."""
     length_m, island_m = float(rng.uniform(90, 140)), float(rng.uniform(18, 24))
     begin_m, touch_m = np.array([reach_m + island_m, 0.0]), rotate(np.array([reach_m, 0.0]), opening_rad)
@@ -223,7 +228,7 @@ def _entry_boundary(rng: Rng, *, reach_m: float, opening_rad: float) -> LinePoin
     return np.concatenate([straight_line(begin_m + length_m * axis, begin_m)[:-1], curve_m])
 
 
-def _arterial(rng: Rng) -> NetworkBuilder:
+def _arterial(rng: _Rng) -> NetworkBuilder:
     bikes_m = _bike_lane_width(rng)
     main = _street(rng, lanes=(3,), speed_mps=(12.0, 16.5), bike_lane_m=bikes_m, priority=5)
     pocket_m = float(rng.uniform(65, 85)) if rng.random() < 0.7 else 0.0
@@ -246,7 +251,9 @@ def _arterial(rng: Rng) -> NetworkBuilder:
     return builder
 
 
-def _add_side_streets(builder: NetworkBuilder, rng: Rng, node: str, *, line_m: LinePoints, street: RoadProfile) -> None:
+def _add_side_streets(
+    builder: NetworkBuilder, rng: _Rng, node: str, *, line_m: LinePoints, street: RoadProfile
+) -> None:
     """Adds a signalised crossing of an arterial, given by three points of its centreline, with a side street."""
     builder.add_node(node, line_m[1], kind=NodeType.SIGNALS, radius_m=float(rng.uniform(7, 12)))
     along = line_m[2] - line_m[0]
@@ -258,7 +265,7 @@ def _add_side_streets(builder: NetworkBuilder, rng: Rng, node: str, *, line_m: L
     builder.connect(node)
 
 
-def _on_ramp(rng: Rng) -> NetworkBuilder:
+def _on_ramp(rng: _Rng) -> NetworkBuilder:
     freeway = RoadProfile(
         num_lanes=int(rng.integers(2, 4)), lane_width_m=float(np.round(rng.uniform(3.4, 3.7), 2)),
         speed_mps=float(np.round(rng.uniform(22, 31), 1)), priority=10, open_to_bicycles=False,
@@ -289,7 +296,7 @@ def _on_ramp(rng: Rng) -> NetworkBuilder:
     return builder
 
 
-def _ramp_line(rng: Rng, main_m: LinePoints, *, right_m: float) -> LinePoints:
+def _ramp_line(rng: _Rng, main_m: LinePoints, *, right_m: float) -> LinePoints:
     """The left boundary of a ramp that joins a freeway at the end of the freeway's left boundary `main_m`."""
     beside_m = offset_line(main_m, -right_m)
     ahead = beside_m[-1] - beside_m[-2]
@@ -303,7 +310,7 @@ def _ramp_line(rng: Rng, main_m: LinePoints, *, right_m: float) -> LinePoints:
     return (rotate(winding_line(pieces), heading + np.pi) + beside_m[-1])[::-1]
 
 
-def _curved_road(rng: Rng) -> NetworkBuilder:
+def _curved_road(rng: _Rng) -> NetworkBuilder:
     road = _street(rng, speed_mps=(11.0, 16.0), bike_lane_m=_bike_lane_width(rng))
     builder = NetworkBuilder()
     heading, side = 0.0, float(rng.choice([-1.0, 1.0]))
@@ -330,7 +337,7 @@ def _curved_road(rng: Rng) -> NetworkBuilder:
     return builder
 
 
-def _random_grid(rng: Rng) -> NetworkBuilder:
+def _random_grid(rng: _Rng) -> NetworkBuilder:
     """Streets in two directions across the whole area; junctions are of any type and may lack an arm."""
     columns, rows = (int(count) for count in rng.integers(2, 4, 2))
     bikes_m = _bike_lane_width(rng)
@@ -362,7 +369,7 @@ def _random_grid(rng: Rng) -> NetworkBuilder:
     return builder
 
 
-def _grid_roads(rng: Rng, columns: int, rows: int) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
+def _grid_roads(rng: _Rng, columns: int, rows: int) -> list[tuple[tuple[int, int], tuple[int, int], int]]:
     """(place, place, index of the street) of each road. About every third junction lacks an arm, none lacks two."""
     across = [((c, r), (c + 1, r), columns + r - 1) for c in range(columns + 1) for r in range(1, rows + 1)]
     along = [((c, r), (c, r + 1), c - 1) for c in range(1, columns + 1) for r in range(rows + 1)]
@@ -378,7 +385,7 @@ def _grid_roads(rng: Rng, columns: int, rows: int) -> list[tuple[tuple[int, int]
     return [roads[index] for index in sorted(kept)]
 
 
-_BUILDERS: Mapping[Family, Callable[[Rng], NetworkBuilder]] = {
+_BUILDERS: Mapping[Family, Callable[[_Rng], NetworkBuilder]] = {
     Family.ALL_WAY_STOP: _all_way_stop,
     Family.TWO_WAY_STOP: _two_way_stop,
     Family.SIGNALS: _signals,

@@ -14,7 +14,7 @@ from waycode.sources.base import SourceError
 from waycode.sources.sumo.episode import GENERATOR_VERSION, EpisodeSeed, EpisodeWindow, run_episode
 from waycode.sources.sumo.families import Family
 from waycode.sources.sumo.recording import SUMO_STEP_S
-from waycode.sources.sumo.windows import EpisodeArrays, candidate_windows, cut_scene, rejection_reason
+from waycode.sources.sumo.windows import candidate_windows, cut_scene, rejection_reason
 
 _SCENES_PER_SHARD = 50
 _MIN_GAP_S = 4.0  # between two windows of one episode with the same ego
@@ -136,10 +136,7 @@ def _scenes_of_episode(
         rejected: rejected windows by reason; updated here.
     """
     episode = run_episode(seed, window_s=settings.history_s + settings.duration_s)
-    arrays = EpisodeArrays.of(episode)
-    waiting = candidate_windows(
-        episode, arrays, history_steps=settings.history_steps, future_steps=settings.future_steps
-    )
+    waiting = candidate_windows(episode, history_steps=settings.history_steps, future_steps=settings.future_steps)
     rng = np.random.default_rng([*seed.numbers, len(waiting)])
     for windows in waiting.values():
         rng.shuffle(windows)
@@ -152,7 +149,7 @@ def _scenes_of_episode(
             del waiting[manoeuvre]
         if any(_too_close(window, other) for other in taken):
             continue
-        scene = cut_scene(episode, arrays, window, scene_id=_scene_id(seed, chosen.total()))
+        scene = cut_scene(episode, window, scene_id=_scene_id(seed, chosen.total()))
         reason = rejection_reason(scene)
         if reason is not None:
             rejected[reason] += 1

@@ -12,6 +12,7 @@ from jaxtyping import Float
 
 from waycode.sources.base import SourceError
 from waycode.sources.sumo.demand import Demand, RoadUserType
+from waycode.sources.sumo.netconvert import RoadNetwork
 from waycode.sources.sumo.slow_spells import SlowSpell, SlowSpellController
 
 SUMO_STEP_S = 0.1
@@ -31,6 +32,17 @@ _SUMO_OPTIONS = (
     "--no-warnings", "true",
     "--duration-log.disable", "true",
 )  # fmt: skip
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumoTrafficPlan:
+    """The input of a SUMO simulation."""
+
+    network: RoadNetwork
+    demand: Demand
+    spells: dict[str, SlowSpell]  # by vehicle id
+    sumo_seed: int
+    num_steps: int  # of the whole episode
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -54,49 +66,36 @@ class Recording:
     signal_states: dict[str, list[str]]  # by signal id: SUMO's state letters at each step
 
 
-def load_libsumo() -> Any:
-    """The `libsumo` module, which runs one simulation per process."""
+@contextlib.contextmanager
+def simulation(traffic: SumoTrafficPlan, folder: Path) -> Iterator[Any]:
+    """Starts a simulation, to be controlled through the returned `libsumo` module, and closes it at the end.
+
+    libsumo runs one simulation per process. The route file is written to `folder`.
+    """
     try:
         with contextlib.redirect_stdout(io.StringIO()):  # hides its warning about pyarrow in the same process
             import libsumo
     except ImportError as error:
         raise SourceError("generating scenes needs SUMO: pip install 'waycode[sumo]'") from error
-    return libsumo
-
-
-@contextlib.contextmanager
-def simulation(network: Path, routes: Path, *, seed: int) -> Iterator[Any]:
-    """Starts a simulation, to be controlled through the `libsumo` module, and closes it at the end."""
-    libsumo = load_libsumo()
-    libsumo.start(["sumo", "-n", str(network), "-r", str(routes), "--seed", str(seed), *_SUMO_OPTIONS])
+    routes = folder / "demand.rou.xml"
+    traffic.demand.write(routes)
+    files = ["-n", str(traffic.network.path), "-r", str(routes)]
+    libsumo.start(["sumo", *files, "--seed", str(traffic.sumo_seed), *_SUMO_OPTIONS])
     try:
         yield libsumo
     finally:
         libsumo.close()
 
 
-def record(
-    network: Path, demand: Demand, *, spells: dict[str, SlowSpell], folder: Path, seed: int, num_steps: int
-) -> Recording:
-    """Simulates the demand on the network. Step i is the state at time i * SUMO_STEP_S.
-
-    Args:
-        network: the .net.xml file.
-        demand: trips.
-        spells: slow spells by vehicle id.
-        folder: where the route file is written.
-        seed: of SUMO.
-        num_steps: number of steps to simulate.
-    """
-    routes = folder / "demand.rou.xml"
-    demand.write(routes)
-    trips = {trip.id: trip for trip in demand.trips}
+def record(traffic: SumoTrafficPlan, folder: Path) -> Recording:
+    """Simulates the traffic in `folder`. Step i is the state at time i * SUMO_STEP_S."""
+    trips = {trip.id: trip for trip in traffic.demand.trips}
     first_step: dict[str, int] = {}
     samples: dict[str, list[tuple[float, float, float]]] = {}
-    with simulation(network, routes, seed=seed) as sumo:
+    with simulation(traffic, folder) as sumo:
         signals: dict[str, list[str]] = {signal: [] for signal in sorted(sumo.trafficlight.getIDList())}
-        controller = SlowSpellController(spells)
-        for step in range(num_steps):
+        controller = SlowSpellController(traffic.spells)
+        for step in range(traffic.num_steps):
             controller.before_step(sumo, step * SUMO_STEP_S)
             sumo.simulationStep()
             for domain in (sumo.vehicle, sumo.person):
@@ -118,7 +117,7 @@ def record(
             route=trips[user].edges,
         )
         tracks.append(track)
-    return Recording(num_steps=num_steps, tracks=tuple(tracks), signal_states=signals)
+    return Recording(num_steps=traffic.num_steps, tracks=tuple(tracks), signal_states=signals)
 
 
 def heading_from_sumo(angle_deg: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:

@@ -8,21 +8,20 @@
 - A stop sign stands to the right of the end of an edge and controls the lanes of that edge.
 """
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from typing import TypeVar
 
 import numpy as np
 import shapely
-from shapely.ops import linemerge, substring
 
 from waycode.scene import EdgeType, GraphOrigin, Lanes, LaneType, LineType, MapFeatures, Polylines, StopSigns, as_pairs
 from waycode.scene.frames import to_scene_frame
 from waycode.scene.geometry import arclengths, directions, interpolate, project
 from waycode.sources.sumo.netconvert import LaneInfo, RoadNetwork
 from waycode.sources.sumo.plain import MOTOR_CLASSES, LinePoints, offset_line
-from waycode.sources.world import scene_polylines
+from waycode.sources.world import CroppedLine, crop_line, merged_lines, pieces_without_holes, scene_polylines
 
 _CHORD_ERROR_M = 0.01  # of simplified lines
 _MAX_SPACING_M = 5.0  # between the points of lines
@@ -94,73 +93,50 @@ def crop_road_map(
         The map, and the index in it of each SUMO lane within the circle.
     """
     circle = shapely.Point(centre_m).buffer(radius_m, quad_segs=_CIRCLE_SEGMENTS)
-    cuts = _cut_lanes(roads, circle)
-    lane_index = {cut.id: index for index, cut in enumerate(cuts)}
+    touched = np.flatnonzero(shapely.intersects(circle, np.array(roads.lane_lines, object))).tolist()
+    cropped = {roads.lane_ids[index]: crop_line(roads.lane_lines[index], circle) for index in touched}
+    lanes = {name: lane for name, lane in cropped.items() if lane is not None}
+    lane_index = {name: index for index, name in enumerate(lanes)}
     edges = _cut_lines(roads.road_edges, circle)
     lines = _cut_lines(roads.road_lines, circle)
-    areas = sorted(_pieces_without_holes(roads.surface.intersection(circle)), key=lambda piece: piece.bounds)
+    areas = pieces_without_holes(roads.surface.intersection(circle), min_area_m2=_MIN_PIECE_M**2)
+    areas.sort(key=lambda piece: piece.bounds)
     crosswalks = [polygon for polygon in roads.crosswalks if circle.contains(polygon.centroid)]
     features = MapFeatures(
-        lanes=_lanes(roads, cuts, lane_index, origin_m),
+        lanes=_lanes(roads.network, lanes, lane_index, origin_m),
         road_lines=scene_polylines([points for points, _ in lines], origin_m),
         road_line_types=np.array([kind for _, kind in lines], np.int8),
         road_edges=scene_polylines([points for points, _ in edges], origin_m),
         road_edge_types=np.array([kind for _, kind in edges], np.int8),
         crosswalks=_polygons(crosswalks, origin_m),
         drivable_areas=_polygons(areas, origin_m),
-        stop_signs=_stop_sign_features(roads, {cut.id for cut in cuts if cut.keeps_end}, lane_index, origin_m),
+        stop_signs=_stop_sign_features(roads, lanes, lane_index, origin_m),
     )
     return features, lane_index
-
-
-@dataclass(frozen=True)
-class _LaneCut:
-    """The part of a lane within the circle."""
-
-    id: str
-    points_m: LinePoints
-    keeps_start: bool
-    keeps_end: bool
-
-
-def _cut_lanes(roads: RoadMap, circle: shapely.Polygon) -> list[_LaneCut]:
-    """Each lane from its first to its last point within the circle."""
-    lines = np.array(roads.lane_lines, object)
-    whole, touched = shapely.covers(circle, lines), shapely.intersects(circle, lines)
-    cuts = []
-    for index in np.flatnonzero(touched).tolist():
-        line, name = roads.lane_lines[index], roads.lane_ids[index]
-        if whole[index]:
-            cuts.append(_LaneCut(name, _dense(shapely.get_coordinates(line)), True, True))
-            continue
-        inside_m = shapely.line_locate_point(line, shapely.points(shapely.get_coordinates(line.intersection(circle))))
-        first_m, last_m = float(inside_m.min()), float(inside_m.max())
-        if last_m - first_m >= _MIN_PIECE_M:
-            points_m = _dense(shapely.get_coordinates(substring(line, first_m, last_m)))
-            cuts.append(_LaneCut(name, points_m, first_m < 1e-6, last_m > line.length - 1e-6))
-    return cuts
 
 
 def _cut_lines(
     lines: Sequence[tuple[shapely.LineString, _Type]], circle: shapely.Polygon
 ) -> list[tuple[LinePoints, _Type]]:
-    cut = []
-    for line, kind in lines:
-        cut += [(_dense(shapely.get_coordinates(piece)), kind) for piece in _line_pieces(line.intersection(circle))]
-    return cut
+    return [
+        (_dense(shapely.get_coordinates(piece)), kind)
+        for line, kind in lines
+        for piece in merged_lines(line.intersection(circle), min_length_m=_MIN_PIECE_M)
+    ]
 
 
-def _lanes(roads: RoadMap, cuts: Sequence[_LaneCut], index: dict[str, int], origin_m: _Point) -> Lanes:
-    network = roads.network
-    infos = [network.lanes[cut.id] for cut in cuts]
-    starts = {cut.id for cut in cuts if cut.keeps_start}
-    ends = {cut.id for cut in cuts if cut.keeps_end}
+def _lanes(
+    network: RoadNetwork, cropped: Mapping[str, CroppedLine], index: Mapping[str, int], origin_m: _Point
+) -> Lanes:
+    infos = [network.lanes[name] for name in cropped]
+    starts = {name for name, line in cropped.items() if line.keeps_start}
+    ends = {name for name, line in cropped.items() if line.keeps_end}
     follows = [(link.from_lane, link.via_lane or link.to_lane) for link in network.connections]
     to_left = [(index[one], index[other]) for one, other in _neighbours(infos)]
     return Lanes(
-        ids=tuple(cut.id for cut in cuts),
+        ids=tuple(cropped),
         types=np.array([_lane_type(info, network.is_freeway) for info in infos], np.int8),
-        centrelines=scene_polylines([cut.points_m for cut in cuts], origin_m),
+        centrelines=scene_polylines([_dense(line.points_m) for line in cropped.values()], origin_m),
         speed_limit_mps=np.array([info.speed_mps for info in infos], np.float32),
         speed_limit_known=np.ones(len(infos), np.bool_),
         width_m=np.array([info.width_m for info in infos], np.float32),
@@ -240,22 +216,6 @@ def _without_gaps(polygon: shapely.Polygon, junctions: shapely.Geometry) -> shap
     return shapely.Polygon(polygon.exterior, [island.exterior for island in islands])
 
 
-def _pieces_without_holes(area: shapely.Geometry) -> list[shapely.Polygon]:
-    """Polygons without holes that cover the area: a polygon with a hole is cut vertically through its middle."""
-    pieces = []
-    for polygon in shapely.get_parts(area):
-        if polygon.geom_type != "Polygon" or polygon.area < _MIN_PIECE_M**2:
-            continue
-        if not polygon.interiors:
-            pieces.append(polygon)
-            continue
-        left, bottom, right, top = polygon.bounds
-        cut = polygon.interiors[0].centroid.x
-        for half in (shapely.box(left, bottom, cut, top), shapely.box(cut, bottom, right, top)):
-            pieces += _pieces_without_holes(polygon.intersection(half))
-    return pieces
-
-
 def _road_edges(
     network: RoadNetwork, surface: shapely.MultiPolygon, lanes: Sequence[LaneInfo]
 ) -> list[tuple[shapely.LineString, EdgeType]]:
@@ -266,7 +226,7 @@ def _road_edges(
     edges = []
     for polygon in surface.geoms:
         for ring in (polygon.exterior, *polygon.interiors):
-            for piece in _line_pieces(shapely.LineString(ring).difference(ends)):
+            for piece in merged_lines(shapely.LineString(ring).difference(ends), min_length_m=_MIN_PIECE_M):
                 line = _tidy(piece)
                 edges.append((line, _edge_type(line, tree, normal)))
     return edges
@@ -318,7 +278,10 @@ def _lines_between_directions(network: RoadNetwork) -> list[tuple[shapely.LineSt
         edges = [network.edges[leftmost[index].edge_id] for index in (one, other)]
         narrow = all(_num_motor_lanes(network, edge.lanes) == 1 and edge.speed_mps < 12 for edge in edges)
         kind = LineType.BROKEN_SINGLE_YELLOW if narrow else LineType.SOLID_DOUBLE_YELLOW
-        lines += [(_tidy(piece), kind) for piece in _line_pieces(sides[one].intersection(near[other]))]
+        lines += [
+            (_tidy(piece), kind)
+            for piece in merged_lines(sides[one].intersection(near[other]), min_length_m=_MIN_PIECE_M)
+        ]
     return lines
 
 
@@ -352,11 +315,14 @@ def _stop_signs(network: RoadNetwork) -> list[SumoStopSign]:
     return signs
 
 
-def _stop_sign_features(roads: RoadMap, ends: set[str], index: dict[str, int], origin_m: _Point) -> StopSigns:
-    signs = [(sign, [lane for lane in sign.lanes if lane in ends]) for sign in roads.stop_signs]
-    seen = [(sign, lanes) for sign, lanes in signs if lanes]
-    positions = np.array([sign.position_m for sign, _ in seen], np.float64).reshape(-1, 2)
-    controls = [(number, index[lane]) for number, (_, lanes) in enumerate(seen) for lane in lanes]
+def _stop_sign_features(
+    roads: RoadMap, cropped: Mapping[str, CroppedLine], index: Mapping[str, int], origin_m: _Point
+) -> StopSigns:
+    """The stop signs of lanes whose ends are on the map."""
+    ends = {name for name, line in cropped.items() if line.keeps_end}
+    signs = [sign for sign in roads.stop_signs if not ends.isdisjoint(sign.lanes)]
+    positions = np.array([sign.position_m for sign in signs], np.float64).reshape(-1, 2)
+    controls = [(number, index[lane]) for number, sign in enumerate(signs) for lane in sign.lanes if lane in ends]
     return StopSigns(position_m=to_scene_frame(positions, origin_m), controls=as_pairs(controls))
 
 
@@ -374,13 +340,6 @@ def _dense(points_m: LinePoints) -> LinePoints:
         for start, end, count in zip(at_m, at_m[1:], counts, strict=False)
     ]
     return interpolate(points_m, np.concatenate([*parts, at_m[-1:]]))
-
-
-def _line_pieces(geometry: shapely.Geometry) -> list[shapely.LineString]:
-    """The lines of a geometry, joined where only the start of a ring separates them."""
-    lines = [part for part in shapely.get_parts(geometry) if part.geom_type == "LineString"]
-    merged = shapely.get_parts(linemerge(lines)) if len(lines) > 1 else lines
-    return [line for line in merged if line.length >= _MIN_PIECE_M]
 
 
 def _polygons(polygons: Sequence[shapely.Polygon], origin_m: _Point) -> Polylines:

@@ -1,4 +1,4 @@
-"""Slow spells: drivers who slow down for a while without an obstacle, as people do who look for an address.
+"""Slow spells: drivers slow down for a while without an obstacle, for example to look for an address.
 
 SUMO's drivers only brake for a reason. A model that is trained on them alone cannot plan to slow down without one.
 """

@@ -2,10 +2,9 @@
 
 import json
 import math
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 
 import numpy as np
-from jaxtyping import Bool, Float
 
 from waycode.scene import Route, Scene, Signals, SignalState, Tracks, TrackType
 from waycode.scene.conflicts import overlapping_pairs, red_light_crossings
@@ -39,46 +38,17 @@ _STATES = {
 }
 
 
-@dataclass(frozen=True, kw_only=True)
-class EpisodeArrays:
-    """Motion of all road users on a common time axis (U road users, S steps), in world coordinates."""
-
-    ids: tuple[str, ...]
-    position_m: Float[np.ndarray, "U S 2"]
-    heading_rad: Float[np.ndarray, "U S"]
-    velocity_mps: Float[np.ndarray, "U S 2"]
-    valid: Bool[np.ndarray, "U S"]
-
-    @staticmethod
-    def of(episode: Episode) -> "EpisodeArrays":
-        tracks, steps = episode.recording.tracks, episode.recording.num_steps
-        position, velocity = np.zeros((2, len(tracks), steps, 2))
-        heading, valid = np.zeros((len(tracks), steps)), np.zeros((len(tracks), steps), np.bool_)
-        for row, track in enumerate(tracks):
-            motion = episode.motions[track.id]
-            span = slice(track.first_step, track.first_step + len(track.heading_rad))
-            position[row, span], velocity[row, span] = motion.position_m, motion.velocity_mps
-            heading[row, span], valid[row, span] = motion.heading_rad, True
-        return EpisodeArrays(
-            ids=tuple(track.id for track in tracks),
-            position_m=position,
-            heading_rad=heading,
-            velocity_mps=velocity,
-            valid=valid,
-        )
-
-
-def cut_scene(episode: Episode, arrays: EpisodeArrays, window: EpisodeWindow, *, scene_id: str) -> Scene:
+def cut_scene(episode: Episode, window: EpisodeWindow, *, scene_id: str) -> Scene:
     """The scene of a window: the map around the ego's path, and all road users that come near it."""
-    ego = arrays.ids.index(window.ego)
+    ego = episode.ids.index(window.ego)
     steps = window.steps
-    centre = arrays.position_m[ego, window.current_step]
-    path = arrays.position_m[ego, steps][arrays.valid[ego, steps]]
+    centre = episode.position_m[ego, window.current_step]
+    path = episode.position_m[ego, steps][episode.valid[ego, steps]]
     reach = np.linalg.norm(path - centre, axis=-1).max() + _RADIUS_MARGIN_M
     longer_s = max(0.0, window.future_steps * SUMO_STEP_S - _SHORT_WINDOW_S)
     radius = float(np.clip(reach, _MIN_RADIUS_M, _MAX_RADIUS_M + longer_s * _LONGER_RADIUS_MPS))
-    near = np.linalg.norm(arrays.position_m[:, steps] - centre, axis=-1) < radius
-    rows = np.flatnonzero((near & arrays.valid[:, steps]).any(axis=1))
+    near = np.linalg.norm(episode.position_m[:, steps] - centre, axis=-1) < radius
+    rows = np.flatnonzero((near & episode.valid[:, steps]).any(axis=1))
     origin = (float(np.round(centre[0])), float(np.round(centre[1])))
     features, lane_index = crop_road_map(
         episode.roads, origin, centre_m=(float(centre[0]), float(centre[1])), radius_m=radius
@@ -89,7 +59,7 @@ def cut_scene(episode: Episode, arrays: EpisodeArrays, window: EpisodeWindow, *,
         dt_s=SUMO_STEP_S,
         current_step=window.history_steps,
         origin_m=origin,
-        tracks=_tracks(episode, arrays, rows, window, origin),
+        tracks=_tracks(episode, rows, window, origin),
         map=features,
         signals=_signals(episode, lane_index, window.steps, origin_m=origin, radius_m=radius),
         route=_route(episode.roads.network, episode.recording.tracks[ego].route, lane_index),
@@ -119,9 +89,7 @@ def rejection_reason(scene: Scene) -> str | None:
     return None
 
 
-def _tracks(
-    episode: Episode, arrays: EpisodeArrays, rows: np.ndarray, window: EpisodeWindow, origin_m: tuple[float, float]
-) -> Tracks:
+def _tracks(episode: Episode, rows: np.ndarray, window: EpisodeWindow, origin_m: tuple[float, float]) -> Tracks:
     steps = window.steps
     tracks = [episode.recording.tracks[row] for row in rows]
     ids = [track.id for track in tracks]
@@ -130,21 +98,21 @@ def _tracks(
         types=[track.type.track_type for track in tracks],
         length_m=np.array([track.type.length_m for track in tracks]),
         width_m=np.array([track.type.width_m for track in tracks]),
-        position_m=arrays.position_m[rows, steps],
-        heading_rad=arrays.heading_rad[rows, steps],
-        velocity_mps=arrays.velocity_mps[rows, steps],
-        valid=arrays.valid[rows, steps],
-        to_predict=_to_predict(arrays, rows, window),
+        position_m=episode.position_m[rows, steps],
+        heading_rad=episode.heading_rad[rows, steps],
+        velocity_mps=episode.velocity_mps[rows, steps],
+        valid=episode.valid[rows, steps],
+        to_predict=_to_predict(episode, rows, window),
         ego_index=ids.index(window.ego),
     ).in_scene_frame(origin_m)
 
 
-def _to_predict(arrays: EpisodeArrays, rows: np.ndarray, window: EpisodeWindow) -> list[int]:
+def _to_predict(episode: Episode, rows: np.ndarray, window: EpisodeWindow) -> list[int]:
     """Rows of the ego and of the nearest road users that are present in the whole window and move."""
-    whole = arrays.valid[rows, window.steps].all(axis=1)
-    position = arrays.position_m[rows]
+    whole = episode.valid[rows, window.steps].all(axis=1)
+    position = episode.position_m[rows]
     travelled = np.linalg.norm(position[:, window.steps.stop - 1] - position[:, window.current_step], axis=-1)
-    ego = arrays.position_m[arrays.ids.index(window.ego), window.current_step]
+    ego = episode.position_m[episode.ids.index(window.ego), window.current_step]
     distance = np.linalg.norm(position[:, window.current_step] - ego, axis=-1)
     eligible = np.flatnonzero(whole & ((travelled > 2) | (distance == 0)))  # only the ego has distance 0
     nearest = eligible[np.argsort(distance[eligible], kind="stable")][:_MAX_PREDICTED]
@@ -213,7 +181,7 @@ def _lanes_between(network: RoadNetwork, lanes: set[str], next_edge: str) -> lis
 
 
 def candidate_windows(
-    episode: Episode, arrays: EpisodeArrays, *, history_steps: int, future_steps: int
+    episode: Episode, *, history_steps: int, future_steps: int
 ) -> dict[Manoeuvre, list[EpisodeWindow]]:
     """All possible windows by the manoeuvre of their ego, which is any motor vehicle present in the whole window."""
     features, _ = crop_road_map(episode.roads, (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=_WHOLE_MAP_M)
@@ -224,12 +192,12 @@ def candidate_windows(
         steps = slice(current - history_steps, current + future_steps + 1)
         rows = [
             row
-            for row in np.flatnonzero(arrays.valid[:, steps].all(axis=1))
+            for row in np.flatnonzero(episode.valid[:, steps].all(axis=1))
             if episode.recording.tracks[row].type.track_type == TrackType.VEHICLE
         ]
         windows = [
             EpisodeWindow(
-                ego=arrays.ids[row], current_step=current, history_steps=history_steps, future_steps=future_steps
+                ego=episode.ids[row], current_step=current, history_steps=history_steps, future_steps=future_steps
             )
             for row in rows
         ]
@@ -241,7 +209,7 @@ def candidate_windows(
             dt_s=SUMO_STEP_S,
             current_step=history_steps,
             origin_m=(0.0, 0.0),
-            tracks=_tracks(episode, arrays, np.array(rows), windows[0], (0.0, 0.0)),
+            tracks=_tracks(episode, np.array(rows), windows[0], (0.0, 0.0)),
             map=features,
         )
         for window, manoeuvre in zip(windows, classify(scene, lane_index), strict=True):
