@@ -154,7 +154,7 @@ def test_a_scene_that_changes_on_disk_is_found_out(monkeypatch: pytest.MonkeyPat
 
 
 def test_converting_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(base_module, "SCENES_PER_SHARD", 2)
+    monkeypatch.setattr(base_module, "_SCENES_PER_SHARD", 2)
     info = convert(GoodSource(count=5), tmp_path / "d", settings={"files": "x"})
     assert (info.num_scenes, info.num_shards, info.source) == (5, 3, "made-up")
     assert info.settings == {"files": "x", "skip_bad": False, "limit": None, "num_references": 5}

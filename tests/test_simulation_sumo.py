@@ -22,14 +22,13 @@ from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.rollout import SimulationConfig, simulate
-from waycode.simulation.sumo_bodies import MAX_WALKING_MPS, WALKING_TURN_RADPS, Body
-from waycode.simulation.sumo_shadow import MotorLanes, Placement
+from waycode.simulation.sumo_bodies import MAX_WALKING_MPS, WALKING_TURN_RADPS, Body, MotorLanes, Placement
 from waycode.simulation.sumo_traffic import SumoTraffic
 from waycode.simulation.traffic import ReplayTraffic, Snapshot, Traffic, TrafficState
 from waycode.sources.base import SourceError
+from waycode.sources.sumo.demand import RoadUserType
 from waycode.sources.sumo.netconvert import LaneInfo
 from waycode.sources.sumo.plain import VehicleClass
-from waycode.sources.sumo.road_users import RoadUserType
 
 SAMPLES = Path(str(files("waycode"))) / "samples" / "sumo"
 LEFT_M = 1.9  # from the middle of its lane, the ego stands on the line
@@ -161,7 +160,7 @@ def test_an_ego_may_leave_the_world_and_come_back(traffic: SumoTraffic, roundabo
 
 @pytest.mark.parametrize("source", ["womd", "sumo"])
 def test_a_scene_without_its_seed_is_refused(source: str, roundabout: Scene) -> None:
-    with pytest.raises(SourceError, match="only generated scenes can be brought to life"):
+    with pytest.raises(SourceError, match="only generated scenes can be rebuilt in SUMO"):
         SumoTraffic().reset(replace(roundabout, source=source, rebuild=None))
 
 
@@ -307,12 +306,12 @@ def test_a_body_is_the_same_by_its_bumper_and_by_its_centre() -> None:
 
 def test_a_pulled_body_goes_straight_and_turns_after_its_bumper() -> None:
     body = Body.at_bumper(CAR, np.array([0.0, 0.0]), heading_rad=0.0, speed_mps=10.0)
-    straight = body.pulled(np.array([1.0, 0.0]), dt_s=0.1)
+    straight = body.moved_to(np.array([1.0, 0.0]), dt_s=0.1)
     np.testing.assert_allclose(straight.centre_m, [-1.5, 0.0])
     np.testing.assert_allclose(straight.velocity_mps, [10.0, 0.0])
     headings = [body.heading_rad]
     for step in range(1, 60):  # a bumper that goes left, at a right angle
-        body = body.pulled(np.array([0.0, 0.5 * step]), dt_s=0.1)
+        body = body.moved_to(np.array([0.0, 0.5 * step]), dt_s=0.1)
         headings.append(body.heading_rad)
     assert (np.diff(headings) >= 0).all()
     assert headings[3] < 1.0  # SUMO's own heading turns at once
@@ -321,7 +320,7 @@ def test_a_pulled_body_goes_straight_and_turns_after_its_bumper() -> None:
 
 def test_a_person_neither_jumps_nor_spins() -> None:
     body = Body.at_bumper(PERSON, np.zeros(2), heading_rad=0.0, speed_mps=0.0)
-    after = body.pulled(np.array([-1.0, 0.0]), dt_s=0.1)
+    after = body.moved_to(np.array([-1.0, 0.0]), dt_s=0.1)
     np.testing.assert_allclose(after.velocity_mps, [-MAX_WALKING_MPS, 0.0])
     assert abs(after.heading_rad) == pytest.approx(WALKING_TURN_RADPS * 0.1)
-    assert body.pulled(np.zeros(2), dt_s=0.1) == body
+    assert body.moved_to(np.zeros(2), dt_s=0.1) == body

@@ -8,7 +8,7 @@ import pytest
 
 from waycode.sources.sumo.episode import EpisodeSeed, run_episode
 from waycode.sources.sumo.families import Family
-from waycode.sources.sumo.slow_spells import SHARE_OF_DRIVERS, SlowSpell, SpellKeeper, draw_spells
+from waycode.sources.sumo.slow_spells import SHARE_OF_DRIVERS, SlowSpell, SlowSpellController, draw_spells
 
 
 class Road:
@@ -28,20 +28,20 @@ SPELL = SlowSpell(begin_s=2.0, speed_share=0.4, braking_mps2=2.0, hold_s=3.0)
 
 
 def tell(
-    road: Road, keeper: SpellKeeper, *, until_s: float, leave_out: tuple[str, ...] = ()
+    road: Road, keeper: SlowSpellController, *, until_s: float, leave_out: tuple[str, ...] = ()
 ) -> dict[float, tuple[Any, ...]]:
     """What the keeper says, by the time at which it does."""
     said = {}
     for time_s in np.round(np.arange(0, until_s, 0.1), 1):
         before = len(road.told)
-        keeper.before_step(road, float(time_s), leave_out=leave_out)
+        keeper.before_step(road, float(time_s), excluded=leave_out)
         if len(road.told) > before:
             (said[float(time_s)],) = road.told[before:]
     return said
 
 
 def test_a_spell_brakes_holds_and_ends() -> None:
-    said = tell(road := Road(car=10.0), SpellKeeper({"car": SPELL}), until_s=12)
+    said = tell(road := Road(car=10.0), SlowSpellController({"car": SPELL}), until_s=12)
     # From 10 to 4 m/s at 2 m/s^2 takes 3 s; then 3 s at that speed.
     assert said == {2.0: ("slow", "car", 4.0, 3.0), 5.0: ("keep", "car", 4.0), 8.0: ("keep", "car", -1)}
     assert len(road.told) == 3
@@ -56,7 +56,7 @@ def test_a_spell_brakes_holds_and_ends() -> None:
     ],
 )
 def test_who_is_left_alone(speeds: dict[str, float], leave_out: tuple[str, ...]) -> None:
-    assert tell(Road(**speeds), SpellKeeper({"car": SPELL}), until_s=12, leave_out=leave_out) == {}
+    assert tell(Road(**speeds), SlowSpellController({"car": SPELL}), until_s=12, leave_out=leave_out) == {}
 
 
 def test_some_drivers_slow_down_and_always_the_same() -> None:
@@ -72,11 +72,12 @@ def test_scenes_of_the_first_version_have_no_spells_and_the_same_network() -> No
         run_episode(EpisodeSeed(family=Family.CURVED_ROAD, numbers=(5, 0, 0), version=version), window_s=9.0)
         for version in (1, 2)
     )
-    assert [life.id for life in old.recording.lives][:5] == [life.id for life in new.recording.lives][:5]
+    assert [track.id for track in old.recording.tracks][:5] == [track.id for track in new.recording.tracks][:5]
 
     def slowest(episode: Any) -> float:
-        cars = [life for life in episode.recording.lives if life.id.startswith("car") and len(life.heading_rad) > 100]
-        speeds = [np.linalg.norm(np.diff(life.position_m[20:-20], axis=0), axis=-1).min() / 0.1 for life in cars]
+        tracks = episode.recording.tracks
+        cars = [track for track in tracks if track.id.startswith("car") and len(track.heading_rad) > 100]
+        speeds = [np.linalg.norm(np.diff(car.position_m[20:-20], axis=0), axis=-1).min() / 0.1 for car in cars]
         return float(np.median(speeds))
 
     assert slowest(new) < slowest(old) - 1

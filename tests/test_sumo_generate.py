@@ -1,5 +1,6 @@
 """Generated datasets: deterministic, balanced, free of accidents, and possible to bring back to life."""
 
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -12,8 +13,8 @@ from waycode.scene.conflicts import overlapping_pairs, red_light_crossings
 from waycode.scene.kinematics import comfortable
 from waycode.scene.manoeuvre import Manoeuvre, classify
 from waycode.sources.sumo import Family, SumoSettings, generate, generate_dataset
-from waycode.sources.sumo.rebuild import rebuild
-from waycode.sources.sumo.recording import STEP_S, record
+from waycode.sources.sumo.episode import rebuild_traffic
+from waycode.sources.sumo.recording import SUMO_STEP_S, record
 
 SETTINGS = SumoSettings(num_scenes=50, seed=11)
 
@@ -99,24 +100,16 @@ def test_vehicles_stay_on_the_road(scenes: list[Scene]) -> None:
 
 def test_a_scene_can_be_brought_back_to_life(scenes: list[Scene], tmp_path: Path) -> None:
     scene = next(scene for scene in scenes if scene.tags == ("signals",))
-    live = rebuild(scene, tmp_path)
-    traffic, window = live.traffic, live.window
-    recording = record(
-        traffic.network.path,
-        traffic.demand,
-        spells=traffic.spells,
-        folder=tmp_path,
-        seed=traffic.sumo_seed,
-        num_steps=window.steps.stop,
-    )
-    life = next(life for life in recording.lives if life.id == window.ego)
-    bumper = life.position_m[window.current_step - life.first_step]
+    traffic, window = rebuild_traffic(scene, tmp_path)
+    recording = record(replace(traffic, num_steps=window.steps.stop), tmp_path)
+    track = next(track for track in recording.tracks if track.id == window.ego)
+    bumper = track.position_m[window.current_step - track.first_step]
     tracks, ego = scene.tracks, scene.tracks.ego_index or 0
     heading = tracks.heading_rad[ego, scene.current_step]
     front = tracks.position_m[ego, scene.current_step] + scene.origin_m
     front = front + tracks.length_m[ego] / 2 * np.array([np.cos(heading), np.sin(heading)])
     np.testing.assert_allclose(front, bumper, atol=0.3)
-    assert window.future_steps * STEP_S == pytest.approx(8.0)
+    assert window.future_steps * SUMO_STEP_S == pytest.approx(8.0)
 
 
 @pytest.mark.parametrize(

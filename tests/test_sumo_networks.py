@@ -20,8 +20,16 @@ from waycode.sources.sumo.netconvert import (
     read_network,
     write_plain,
 )
-from waycode.sources.sumo.plain import MOTOR_CLASSES, Connection, Draft, RoadProfile, SignalTiming, VehicleClass, offset
-from waycode.sources.sumo.road_map import RoadMap, map_features, road_map
+from waycode.sources.sumo.plain import (
+    MOTOR_CLASSES,
+    Connection,
+    NetworkBuilder,
+    RoadProfile,
+    SignalTiming,
+    VehicleClass,
+    offset_line,
+)
+from waycode.sources.sumo.road_map import RoadMap, build_road_map, crop_road_map
 
 pytest.importorskip("sumo")
 
@@ -35,11 +43,11 @@ def built(family: Family, seed: int) -> tuple[NetworkPlan, RoadMap]:
     plan = plan_network(family, np.random.default_rng(seed))
     with TemporaryDirectory() as folder:
         network = build_network(plan.network, Path(folder), is_freeway=plan.is_freeway)
-    return plan, road_map(network)
+    return plan, build_road_map(network)
 
 
 def whole_map(family: Family, seed: int) -> tuple[MapFeatures, dict[str, int]]:
-    return map_features(built(family, seed)[1], (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=WHOLE_M)
+    return crop_road_map(built(family, seed)[1], (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=WHOLE_M)
 
 
 def scene_with(features: MapFeatures, signals: Signals | None = None) -> Scene:
@@ -83,9 +91,14 @@ def test_map_is_valid_in_a_scene(family: Family, seed: int) -> None:
 def test_entries_and_exits_are_those_of_the_plan(family: Family, seed: int) -> None:
     plan, roads = built(family, seed)
     network = roads.network
-    assert network.entries(VehicleClass.PASSENGER) == plan.entry_edges
-    assert network.exits(VehicleClass.PASSENGER) == plan.exit_edges
-    assert network.sidewalk_edges == plan.sidewalk_edges
+    allowed = {name: [network.lanes[lane].allowed for lane in edge.lanes] for name, edge in network.edges.items()}
+    open_edges = [name for name, lanes in allowed.items() if any(VehicleClass.PASSENGER in lane for lane in lanes)]
+    following_edges = {name: network.successors_of_edge(name, VehicleClass.PASSENGER) for name in open_edges}
+    entered = {after for edges in following_edges.values() for after in edges}
+    assert tuple(name for name in open_edges if name not in entered) == plan.entry_edges
+    assert tuple(name for name in open_edges if not following_edges[name]) == plan.exit_edges
+    sidewalks = tuple(name for name, lanes in allowed.items() if {VehicleClass.PEDESTRIAN} in lanes)
+    assert sidewalks == plan.sidewalk_edges
     for entry in plan.entry_edges:
         reached, frontier = {entry}, [entry]
         while frontier:
@@ -133,7 +146,7 @@ def test_polylines_are_dense_enough_and_small(family: Family, seed: int) -> None
             steps_m = np.linalg.norm(np.diff(points, axis=0), axis=1)
             assert steps_m.max() < 5.01
             assert steps_m.min() > 0
-    near, _ = map_features(built(family, seed)[1], (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=80.0)
+    near, _ = crop_road_map(built(family, seed)[1], (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=80.0)
     parts = (near.lanes.centrelines, near.road_edges, near.road_lines, near.crosswalks, near.drivable_areas)
     assert sum(len(part.points_m) for part in parts) < 3_000
 
@@ -142,7 +155,7 @@ def test_polylines_are_dense_enough_and_small(family: Family, seed: int) -> None
 def test_a_cut_map_has_no_loose_ends(family: Family, seed: int) -> None:
     _, roads = built(family, seed)
     centre_m, radius_m = tuple(roads.lane_lines[0].coords[0]), 45.0
-    features, _ = map_features(roads, centre_m, centre_m=centre_m, radius_m=radius_m)
+    features, _ = crop_road_map(roads, centre_m, centre_m=centre_m, radius_m=radius_m)
     scene_with(features).validate()
     lanes = features.lanes
     assert 0 < len(lanes) <= len(roads.lane_ids)
@@ -159,7 +172,7 @@ def test_a_cut_map_has_no_loose_ends(family: Family, seed: int) -> None:
 def test_the_same_seed_gives_the_same_bytes(family: Family) -> None:
     features, _ = whole_map(family, 0)
     _, roads = built.__wrapped__(family, 0)
-    again, _ = map_features(roads, (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=WHOLE_M)
+    again, _ = crop_road_map(roads, (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=WHOLE_M)
     for name in ("road_edges", "road_lines", "crosswalks", "drivable_areas"):
         assert getattr(features, name).points_m.tobytes() == getattr(again, name).points_m.tobytes()
     assert features.lanes.ids == again.lanes.ids
@@ -253,7 +266,7 @@ def test_a_roundabout_leads_around_and_never_back_at_its_entries(seed: int) -> N
             (place,) = [edge for edge in following if edge not in plan.exit_edges]
         assert place == ring
         assert all(direction != "t" for direction, _ in turns_from(network, entry))
-    assert min(edge.length_m for edge in network.edges.values()) > 1
+    assert min(network.lanes[edge.lanes[0]].length_m for edge in network.edges.values()) > 1
     features, _ = whole_map(Family.ROUNDABOUT, seed)
     islands = (features.road_edge_types == EdgeType.MEDIAN).sum()
     assert islands == 1 + len(plan.entry_edges)  # the one in the middle, and the splitters of the arms
@@ -309,17 +322,17 @@ def test_plain_files_are_the_same_bytes(tmp_path: Path) -> None:
 def test_offset_of_a_circle_is_a_circle() -> None:
     angle = np.linspace(0, np.pi, 50)
     circle_m = 20 * np.stack([np.cos(angle), np.sin(angle)], axis=1)
-    np.testing.assert_allclose(np.linalg.norm(offset(circle_m, 3.0), axis=1)[1:-1], 17, atol=0.02)
+    np.testing.assert_allclose(np.linalg.norm(offset_line(circle_m, 3.0), axis=1)[1:-1], 17, atol=0.02)
 
 
 def test_netconvert_complaints_are_errors(tmp_path: Path) -> None:
-    draft = Draft()
+    builder = NetworkBuilder()
     profile = RoadProfile(num_lanes=1, lane_width_m=3.2, speed_mps=10.0)
     for name, x_m in (("a", 0.0), ("b", 50.0)):
-        draft.add_node(name, np.array([x_m, 0.0]))
-    draft.add_edge("a_to_c", np.array([[0.0, 0.0], [50.0, 0.0]]), start="a", end="c", profile=profile)
+        builder.add_node(name, np.array([x_m, 0.0]))
+    builder.add_edge("a_to_c", np.array([[0.0, 0.0], [50.0, 0.0]]), start="a", end="c", profile=profile)
     with pytest.raises(NetconvertError, match=r"netconvert .*complained.*'c'"):
-        build_network(draft.network(turned_rad=0.0, signal_timing=SignalTiming()), tmp_path)
+        build_network(builder.build(rotation_rad=0.0, signal_timing=SignalTiming()), tmp_path)
 
 
 def test_a_missing_netconvert_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ from crc32c import crc32c
 from waycode.scene import GraphOrigin, LaneType, Scene, SignalState, TrackType
 from waycode.sources import SourceError, check_source, convert, womd
 from waycode.sources.womd import WomdSource
-from waycode.sources.womd.schema import file_descriptor, proto_text, scenario_class
+from waycode.sources.womd.scenario import file_descriptor, proto_text, scenario_class
 from waycode.sources.womd.tfrecord import read_record, record_offsets
 
 

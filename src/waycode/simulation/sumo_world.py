@@ -1,12 +1,18 @@
-"""The world of a generated scene, live in SUMO, with an ego that is put where it is told.
+"""The world of a generated scene, live in SUMO, in a separate process.
 
-It runs in a process of its own (`sumo_worker`). All positions are in the world frame. Axes: U road users, G signals.
+libsumo holds one simulation per process, and a crash of SUMO must not end ours. All positions are in world coordinates.
+Axes: U road users, G signals.
 """
 
+import multiprocessing
+import signal
 import tempfile
+import weakref
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
+from multiprocessing.connection import Connection
+from multiprocessing.process import BaseProcess
 from pathlib import Path
 from typing import Any
 
@@ -15,84 +21,99 @@ from jaxtyping import Float, Int8
 
 from waycode.scene import Scene
 from waycode.simulation.errors import SimulationError
-from waycode.simulation.sumo_shadow import CLEARANCE_M, MotorLanes, Placement
+from waycode.simulation.sumo_bodies import SHADOW_CLEARANCE_M, MotorLanes, Placement
+from waycode.sources.sumo.demand import RoadUserType
+from waycode.sources.sumo.episode import rebuild_traffic, signal_links
 from waycode.sources.sumo.netconvert import SignalLink
-from waycode.sources.sumo.rebuild import LiveScene, rebuild, signal_links
-from waycode.sources.sumo.recording import STEP_S, simulation
-from waycode.sources.sumo.road_users import RoadUserType
-from waycode.sources.sumo.slow_spells import SpellKeeper
+from waycode.sources.sumo.recording import SUMO_STEP_S, SumoTrafficPlan, heading_from_sumo, simulation
+from waycode.sources.sumo.slow_spells import SlowSpellController
 from waycode.sources.sumo.windows import signal_state
 
-EXACTLY_THERE = 2  # SUMO's `keepRoute`: off the route and off the road too
-NO_LANE_CHANGES = 0
-SHADOW = "waycode-shadow"
+_EXACT_POSITION = 2  # SUMO's `keepRoute` flag: off the route and off the road, too
+_NO_LANE_CHANGES = 0  # SUMO's lane change mode
+_JOIN_TIMEOUT_S = 5.0  # for a worker that should end
 
 
 @dataclass(frozen=True, kw_only=True)
-class Sighting:
-    """Everyone but the ego, as SUMO has them: the front bumper of a vehicle, the middle of a person."""
+class SumoObservation:
+    """All road users but the ego, as SUMO reports them."""
 
     ids: tuple[str, ...]
     kinds: tuple[RoadUserType, ...]
-    position_m: Float[np.ndarray, "U 2"]
+    position_m: Float[np.ndarray, "U 2"]  # front bumper of a vehicle, centre of a pedestrian
     heading_rad: Float[np.ndarray, " U"]
     speed_mps: Float[np.ndarray, " U"]
-    signal_states: Int8[np.ndarray, " G"]  # of the scene's signals, in their order
+    signal_states: Int8[np.ndarray, " G"]  # of the scene's signals, in the scene's order
 
 
 @contextmanager
-def live_world(scene: Scene) -> Iterator["LiveWorld"]:
-    """Builds the scene's world from its seed and replays it up to the current step."""
+def start_world(scene: Scene) -> Iterator["LiveWorld"]:
+    """Builds the scene's world from its seed and simulates it up to the current step."""
     with tempfile.TemporaryDirectory(prefix="waycode-sumo-") as name:
-        live = rebuild(scene, Path(name))
-        links = signal_links(scene, live.traffic.network)
-        routes = Path(name) / "demand.rou.xml"
-        live.traffic.demand.write(routes)
-        with simulation(live.traffic.network.path, routes, seed=live.traffic.sumo_seed) as sumo:
-            keeper, step = SpellKeeper(live.traffic.spells), live.window.steps.start + scene.current_step + 1
+        traffic, window = rebuild_traffic(scene, Path(name))
+        links = signal_links(scene, traffic.network)
+        with simulation(traffic, Path(name)) as sumo:
+            spells, step = SlowSpellController(traffic.spells), window.steps.start + scene.current_step + 1
             for past in range(step):
-                keeper.before_step(sumo, past * STEP_S)
+                spells.before_step(sumo, past * SUMO_STEP_S)
                 sumo.simulationStep()
             ego = scene.tracks.ids[ego_row(scene)]
-            yield LiveWorld(sumo, live, ego=ego, links=links, keeper=keeper, step=step)
+            yield LiveWorld(sumo, traffic, ego=ego, links=links, spells=spells, step=step)
 
 
 def ego_row(scene: Scene) -> int:
-    """The row of the ego among the tracks."""
+    """Index of the ego among the tracks."""
     if scene.tracks.ego_index is None:
         raise SimulationError(f"scene {scene.id!r} has no ego: a simulation needs one")
     return scene.tracks.ego_index
 
 
 class LiveWorld:
-    """A running simulation, to be stepped."""
+    """A running simulation in which the ego is placed from outside.
+
+    Args:
+        sumo: the `libsumo` module, with the simulation at `step`.
+        traffic: what was simulated.
+        ego: id of the ego.
+        links: signal links to report.
+        spells: controller of the other drivers.
+        step: of the episode.
+    """
 
     def __init__(
-        self, sumo: Any, live: LiveScene, *, ego: str, links: tuple[SignalLink, ...], keeper: SpellKeeper, step: int
+        self,
+        sumo: Any,
+        traffic: SumoTrafficPlan,
+        *,
+        ego: str,
+        links: tuple[SignalLink, ...],
+        spells: SlowSpellController,
+        step: int,
     ):
         self._sumo, self._ego, self._links = sumo, ego, links
-        self._keeper, self._step = keeper, step
-        self._kinds = {trip.id: trip.type for trip in live.traffic.demand.trips}
-        self._lanes = MotorLanes(live.traffic.network.lanes.values())
-        self._shadow: str | None = None  # its name, if there is one
+        self._spells, self._step = spells, step
+        self._kinds = {trip.id: trip.type for trip in traffic.demand.trips}
+        self._lanes = MotorLanes(traffic.network.lanes.values())
+        self._shadow: str | None = None  # id of the shadow vehicle, if there is one
         self._num_shadows = 0
-        self._shadow_route = min(live.traffic.network.edges)  # any will do: it is never driven
-        sumo.vehicle.setLaneChangeMode(ego, NO_LANE_CHANGES)
+        self._shadow_route = min(traffic.network.edges)  # any edge: the shadow never drives its route
+        sumo.vehicle.setLaneChangeMode(ego, _NO_LANE_CHANGES)
 
     def step(self, ego: Placement) -> None:
-        """One step, at whose end the ego is at its new place; the others decided by where it was before."""
+        """Simulates one step, after which the ego is at the given place. The others react to its previous place."""
         shadow = self._lanes.shadow_of(ego)
-        self._sumo.vehicle.setWidth(self._ego, ego.width_m + (0 if shadow is None else CLEARANCE_M))
-        self._put(self._ego, ego)
-        is_new = self._cast(shadow)
-        self._keeper.before_step(self._sumo, self._step * STEP_S, leave_out=[self._ego])
+        self._sumo.vehicle.setWidth(self._ego, ego.width_m + (0 if shadow is None else SHADOW_CLEARANCE_M))
+        self._place(self._ego, ego)
+        is_new = self._place_shadow(shadow)
+        self._spells.before_step(self._sumo, self._step * SUMO_STEP_S, excluded=[self._ego])
         self._sumo.simulationStep()
         self._step += 1
-        if is_new and shadow is not None:  # else who follows would brake for one step as if it stood
+        if is_new and shadow is not None:  # otherwise followers would brake for one step as if it were standing
             share = max(0.0, float(np.cos(shadow.heading_rad - ego.heading_rad)))
             self._sumo.vehicle.setPreviousSpeed(self._shadow, share * self._sumo.vehicle.getSpeed(self._ego))
 
-    def sighting(self) -> Sighting:
+    def observe(self) -> SumoObservation:
+        """The current state of the other road users and of the signals."""
         seen = [
             (user, domain.getPosition(user), domain.getAngle(user), domain.getSpeed(user))
             for domain in (self._sumo.vehicle, self._sumo.person)
@@ -101,18 +122,17 @@ class LiveWorld:
         ]
         letters = [self._sumo.trafficlight.getRedYellowGreenState(link.signal_id) for link in self._links]
         lights = [signal_state(state[link.link_index]) for state, link in zip(letters, self._links, strict=True)]
-        return Sighting(
+        return SumoObservation(
             ids=tuple(user for user, *_ in seen),
             kinds=tuple(self._kinds[user] for user, *_ in seen),
             position_m=np.array([position for _, position, *_ in seen], np.float64).reshape(-1, 2),
-            # SUMO counts degrees clockwise from north.
-            heading_rad=np.radians(90.0 - np.array([angle for *_, angle, _ in seen], np.float64)),
+            heading_rad=heading_from_sumo(np.array([angle for *_, angle, _ in seen], np.float64)),
             speed_mps=np.array([speed for *_, speed in seen], np.float64),
             signal_states=np.array(lights, np.int8),
         )
 
-    def _cast(self, shadow: Placement | None) -> bool:
-        """Puts the shadow there or takes it away, and says whether it is new."""
+    def _place_shadow(self, shadow: Placement | None) -> bool:
+        """Places the shadow vehicle or removes it. Returns whether it is new."""
         if shadow is None:
             if self._shadow is not None:
                 self._sumo.vehicle.remove(self._shadow)
@@ -121,16 +141,108 @@ class LiveWorld:
         is_new = self._shadow is None
         if self._shadow is None:
             self._num_shadows += 1
-            self._shadow = f"{SHADOW}-{self._num_shadows}"
+            self._shadow = f"waycode-shadow-{self._num_shadows}"
             self._sumo.route.add(self._shadow, [self._shadow_route])
-            # The ego's own type, made for it when its width was set, must not be shared: SUMO frees it twice.
+            # Not the ego's current type, which SUMO made when its width was set and would free twice.
             self._sumo.vehicle.add(self._shadow, self._shadow, self._kinds[self._ego].name)
-            self._sumo.vehicle.setLaneChangeMode(self._shadow, NO_LANE_CHANGES)
+            self._sumo.vehicle.setLaneChangeMode(self._shadow, _NO_LANE_CHANGES)
         self._sumo.vehicle.setWidth(self._shadow, shadow.width_m)
-        self._put(self._shadow, shadow)
+        self._place(self._shadow, shadow)
         return is_new
 
-    def _put(self, name: str, box: Placement) -> None:
+    def _place(self, name: str, box: Placement) -> None:
         x, y = box.front_m
         degrees = 90.0 - float(np.degrees(box.heading_rad))
-        self._sumo.vehicle.moveToXY(name, "", -1, x, y, degrees, EXACTLY_THERE)
+        self._sumo.vehicle.moveToXY(name, "", -1, x, y, degrees, _EXACT_POSITION)
+
+
+@dataclass(frozen=True)
+class WorkerFailure:
+    """The reply of the worker to a request that failed."""
+
+    message: str
+
+
+def run_worker(connection: Connection) -> None:
+    """Replies to requests with a `SumoObservation` or a `WorkerFailure`, until the connection closes.
+
+    A `Scene` starts its world anew; a `Placement` of the ego simulates one step.
+    """
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles Ctrl-C; when it ends, the connection closes
+    world: LiveWorld | None = None
+    with suppress(EOFError, OSError), ExitStack() as running:
+        while True:
+            request = connection.recv()
+            try:
+                if isinstance(request, Scene):
+                    running.close()  # one simulation at a time
+                    world = running.enter_context(start_world(request))
+                elif world is not None:
+                    world.step(request)
+                reply = WorkerFailure("no scene was started") if world is None else world.observe()
+            except Exception as error:  # SUMO may raise anything; the parent reports it
+                reply = WorkerFailure(str(error))
+            connection.send(reply)
+
+
+class SumoProcess:
+    """The worker, seen from the parent process. It ends when this object is deleted."""
+
+    def __init__(self) -> None:
+        context = multiprocessing.get_context("spawn")  # a fork would copy threads and open files
+        self._connection, theirs = context.Pipe()
+        self._process = context.Process(target=run_worker, args=(theirs,), daemon=True, name="waycode-sumo")
+        self._process.start()
+        theirs.close()  # so that the connection closes when the worker ends
+        self._scene: Scene | None = None
+        self._moves: tuple[Placement, ...] = ()
+        self.close = weakref.finalize(self, _end_worker, self._process, self._connection)
+
+    @property
+    def is_closed(self) -> bool:
+        return not self.close.alive
+
+    @property
+    def pid(self) -> int | None:
+        return self._process.pid
+
+    def observe(self, scene: Scene, moves: tuple[Placement, ...]) -> SumoObservation:
+        """The world after the ego was placed at `moves`, one per step from the scene's current step on.
+
+        One more move than in the last call is cheap. Anything else replays the world from its seed.
+        """
+        if moves and self._scene is scene and self._moves == moves[:-1]:
+            observation = self._request(moves[-1], scene)
+        else:
+            observation = self._request(scene, scene)
+            for move in moves:
+                observation = self._request(move, scene)
+        self._scene, self._moves = scene, moves
+        return observation
+
+    def _request(self, request: Scene | Placement, scene: Scene) -> SumoObservation:
+        self._scene = None  # the state of the worker is unknown until it replies
+        try:
+            self._connection.send(request)
+            reply = self._connection.recv()
+        except (EOFError, OSError) as error:
+            self._process.join(_JOIN_TIMEOUT_S)
+            code = self._process.exitcode
+            self.close()
+            raise SimulationError(
+                f"the SUMO process of scene {scene.id!r} ended by itself (exit code {code}): simulate the scene again"
+            ) from error
+        if isinstance(reply, WorkerFailure):
+            self.close()
+            raise SimulationError(f"SUMO cannot simulate scene {scene.id!r}: {reply.message}")
+        observation: SumoObservation = reply
+        return observation
+
+
+def _end_worker(process: BaseProcess, connection: Connection) -> None:
+    """Closes the connection, which ends the worker. A worker that does not end in time is killed."""
+    connection.close()
+    process.join(_JOIN_TIMEOUT_S)
+    if process.is_alive():
+        process.kill()
+        process.join()

@@ -1,6 +1,6 @@
-"""Where scenes come from. Each source turns raw data into `Scene`, and each passes `check_source`.
+"""Sources of scenes. Each converts raw data to `Scene` and passes `check_source`.
 
-`waycode.sources.womd`, `gpudrive`, `nuplan`, `argoverse2` and `sumo` are imported when they are first named.
+`waycode.sources.womd`, `gpudrive`, `nuplan`, `argoverse2` and `sumo` are imported at first use.
 """
 
 from importlib import import_module

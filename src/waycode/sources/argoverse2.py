@@ -1,11 +1,12 @@
 """Argoverse 2 motion forecasting: `scenario_<id>.parquet` with the tracks, `log_map_archive_<id>.json` with the map.
 
-110 steps at 10 Hz, of which 50 are history (the test split ends there: its future is masked). Positions are used as
-recorded; a filter's start shows in the first half second of a track, where they do not quite fit the velocities.
+A scenario has 110 steps at 10 Hz; 50 are history (the test split has no more, its future is masked). Positions are
+used as recorded. In the first half second of a track they differ slightly from the velocities, because the recording
+filter is settling.
 
-What the format does not say is filled in or left unknown as follows. Road users have no sizes: each type gets a
-typical one (`SIZES_M`). A motorcyclist is a narrow VEHICLE, as it moves with the traffic in lanes; bicycles without a
-rider, static and unknown objects are OTHER. There are no speed limits, signals or routes.
+The format has no sizes, speed limits, signals or routes. Each agent type gets a typical size (`_SIZES_M`); the rest
+stays unknown. A motorcyclist is a narrow VEHICLE, because it drives in lanes with the traffic. Riderless bicycles,
+static and unknown objects are OTHER.
 """
 
 import json
@@ -18,7 +19,7 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 import shapely
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float
 
 from waycode.scene import (
     EdgeType,
@@ -27,30 +28,36 @@ from waycode.scene import (
     LaneType,
     LineType,
     MapFeatures,
-    Polylines,
     Scene,
-    Tracks,
     TrackType,
     as_pairs,
 )
-from waycode.scene.frames import scene_origin, snap, to_scene_frame, tracks_from_world
+from waycode.scene.frames import snap
 from waycode.scene.geometry import arclengths, directions, interpolate, resample
-from waycode.sources.areas import border_lines, lines_of, rings, union
-from waycode.sources.base import SourceError
+from waycode.sources.base import SourceError, read_all
+from waycode.sources.world import (
+    WorldTracks,
+    border_lines,
+    mean_lane_width_m,
+    merged_lines,
+    rings,
+    scene_polylines,
+    union,
+)
 
-STEP_S = 0.1
-CURRENT_STEP = 49
-EGO_ID = "AV"
-SCORED_CATEGORY, FOCAL_CATEGORY = 2, 3
+_STEP_S = 0.1
+_CURRENT_STEP = 49
+_EGO_ID = "AV"
+_SCORED_CATEGORY, _FOCAL_CATEGORY = 2, 3
 
-TRACK_TYPES = {
+_TRACK_TYPES = {
     "vehicle": TrackType.VEHICLE,
     "bus": TrackType.VEHICLE,
     "motorcyclist": TrackType.VEHICLE,
     "pedestrian": TrackType.PEDESTRIAN,
     "cyclist": TrackType.CYCLIST,
 }  # every other type is OTHER
-SIZES_M = {
+_SIZES_M = {
     "vehicle": (4.7, 1.9),
     "bus": (11.5, 2.6),
     "motorcyclist": (2.2, 0.9),
@@ -58,12 +65,12 @@ SIZES_M = {
     "riderless_bicycle": (1.8, 0.6),
     "pedestrian": (0.6, 0.6),
 }  # typical length and width
-EGO_SIZE_M = (4.87, 1.85)  # the recording cars are Ford Fusions
-OTHER_SIZE_M = (1.0, 1.0)
-CAP_DISTANCE_M, CAP_COSINE = 1.5, 0.5  # an edge this close to a lane's end and this much across it
+_EGO_SIZE_M = (4.87, 1.85)  # the recording cars are Ford Fusions
+_OTHER_SIZE_M = (1.0, 1.0)
+_CAP_DISTANCE_M, _CAP_COSINE = 1.5, 0.5  # an edge this close to a lane end, and this much across the lane, is a cap
 
-LANE_TYPES = {"VEHICLE": LaneType.STREET, "BIKE": LaneType.BIKE, "BUS": LaneType.BUS}
-LINE_TYPES = {
+_LANE_TYPES = {"VEHICLE": LaneType.STREET, "BIKE": LaneType.BIKE, "BUS": LaneType.BUS}
+_LINE_TYPES = {
     "DASHED_WHITE": LineType.BROKEN_SINGLE_WHITE,
     "DOUBLE_DASH_WHITE": LineType.BROKEN_SINGLE_WHITE,
     "SOLID_WHITE": LineType.SOLID_SINGLE_WHITE,
@@ -75,23 +82,19 @@ LINE_TYPES = {
     "DASH_SOLID_YELLOW": LineType.PASSING_DOUBLE_YELLOW,
     "SOLID_DASH_YELLOW": LineType.PASSING_DOUBLE_YELLOW,
 }  # other marks (blue, dash and solid white) are UNKNOWN; "NONE" is no line
-TRACK_COLUMNS = (
+_TRACK_COLUMNS = (
     "track_id", "object_type", "object_category", "timestep", "position_x", "position_y", "heading", "velocity_x",
     "velocity_y", "scenario_id", "num_timestamps", "city",
 )  # fmt: skip
 
-World = Mapping[str, Any]
+_Json = Mapping[str, Any]
 
 
-@dataclass(frozen=True, init=False)
+@dataclass(frozen=True)
 class Argoverse2Source:
-    """Scenarios under the given paths: scenario folders, or folders of scenario folders."""
+    """Scenarios of the motion forecasting dataset."""
 
-    paths: tuple[str, ...]
-
-    def __init__(self, paths: str | Path | Sequence[str | Path]):
-        several = [paths] if isinstance(paths, str | Path) else paths
-        object.__setattr__(self, "paths", tuple(str(path) for path in several))
+    paths: str | Path | Sequence[str | Path]  # scenario folders, or folders of scenario folders
 
     @property
     def name(self) -> str:
@@ -100,7 +103,7 @@ class Argoverse2Source:
     def references(self) -> list[str]:
         """The Parquet file of each scenario."""
         found: list[str] = []
-        for path in map(Path, self.paths):
+        for path in map(Path, [self.paths] if isinstance(self.paths, str | Path) else self.paths):
             if not path.is_dir():
                 raise SourceError(f"{path} is not a folder: expected a scenario's folder, or a folder of such folders")
             here = sorted(path.glob("scenario_*.parquet")) or sorted(path.glob("*/scenario_*.parquet"))
@@ -113,9 +116,9 @@ class Argoverse2Source:
         file = Path(reference)
         table = _read_table(file)
         world_map = _read_map(file)
-        samples = {name: table.column(name).to_numpy() for name in TRACK_COLUMNS}
-        position_m, valid = _positions(samples, file)
-        origin_m = scene_origin(position_m, valid)
+        samples = {name: table.column(name).to_numpy() for name in _TRACK_COLUMNS}
+        tracks = _tracks(samples, file)
+        origin_m = tracks.origin_m()
         try:
             features = _map_features(world_map, origin_m)
         except (LookupError, TypeError, ValueError, shapely.errors.ShapelyError) as error:
@@ -123,29 +126,27 @@ class Argoverse2Source:
         return Scene(
             id=str(samples["scenario_id"][0]),
             source=self.name,
-            dt_s=STEP_S,
-            current_step=CURRENT_STEP,
+            dt_s=_STEP_S,
+            current_step=_CURRENT_STEP,
             origin_m=origin_m,
-            tracks=_tracks(samples, position_m, valid, origin_m),
+            tracks=tracks.in_scene_frame(origin_m),
             map=features,
             tags=(str(samples["city"][0]),),
         )
 
 
 def read(paths: str | Path | Sequence[str | Path]) -> Iterator[Scene]:
-    """Every scene under the given paths."""
-    source = Argoverse2Source(paths)
-    for reference in source.references():
-        yield source.read(reference)
+    """All scenes under the given paths, one at a time."""
+    return read_all(Argoverse2Source(paths))
 
 
 def _read_table(file: Path) -> pa.Table:
     try:
         available = pq.read_schema(file).names
-        missing = [name for name in TRACK_COLUMNS if name not in available]
+        missing = [name for name in _TRACK_COLUMNS if name not in available]
         if missing:
             raise SourceError(f"{file} has no column {', '.join(missing)}; it has {', '.join(available)}")
-        table = pq.read_table(file, columns=list(TRACK_COLUMNS))
+        table = pq.read_table(file, columns=list(_TRACK_COLUMNS))
     except (OSError, pa.ArrowInvalid) as error:
         raise SourceError(f"{file} cannot be read as a Parquet file ({error})") from error
     if table.num_rows == 0:
@@ -153,7 +154,7 @@ def _read_table(file: Path) -> pa.Table:
     return table
 
 
-def _read_map(file: Path) -> World:
+def _read_map(file: Path) -> _Json:
     maps = sorted(file.parent.glob("log_map_archive_*.json"))
     if len(maps) != 1:
         raise SourceError(f"{file.parent} has {len(maps)} files log_map_archive_*.json, expected one")
@@ -167,79 +168,56 @@ def _read_map(file: Path) -> World:
     return dict(content)
 
 
-def _positions(samples: World, file: Path) -> tuple[Float[np.ndarray, "A T 2"], Bool[np.ndarray, "A T"]]:
-    """World positions by track (in the order of their first row) and step, and where there are any."""
-    row, num_tracks = _rows(samples["track_id"])
+def _tracks(samples: _Json, file: Path) -> WorldTracks:
+    """Tracks in the order of their first row in the file."""
     num_steps, step = int(samples["num_timestamps"][0]), samples["timestep"]
-    if num_steps <= CURRENT_STEP or step.min() < 0 or step.max() >= num_steps:
+    if num_steps <= _CURRENT_STEP or step.min() < 0 or step.max() >= num_steps:
         raise SourceError(
-            f"{file} has steps {step.min()} to {step.max()} of {num_steps}, expected {CURRENT_STEP + 1} or more"
+            f"{file} has steps {step.min()} to {step.max()} of {num_steps}, expected {_CURRENT_STEP + 1} or more"
         )
-    valid = np.zeros((num_tracks, num_steps), np.bool_)
-    valid[row, step] = True
-    position_m = np.zeros((num_tracks, num_steps, 2))
-    position_m[row, step] = np.stack([samples["position_x"], samples["position_y"]], axis=-1)
-    return position_m, valid
-
-
-def _rows(track_ids: np.ndarray) -> tuple[Int[np.ndarray, " n"], int]:
-    """The number of each sample's track, counted from the first track in the file on, and how many there are."""
-    numbers: dict[str, int] = {}
-    rows = [numbers.setdefault(str(track_id), len(numbers)) for track_id in track_ids]
-    return np.array(rows, np.int64), len(numbers)
-
-
-def _tracks(
-    samples: World,
-    position_m: Float[np.ndarray, "A T 2"],
-    valid: Bool[np.ndarray, "A T"],
-    origin_m: tuple[float, float],
-) -> Tracks:
-    row, _ = _rows(samples["track_id"])
+    index_of: dict[str, int] = {}
+    row = np.array([index_of.setdefault(str(track_id), len(index_of)) for track_id in samples["track_id"]], np.int64)
     _, first = np.unique(row, return_index=True)
 
-    def by_step(name: str) -> np.ndarray:
-        array = np.zeros(valid.shape)
-        array[row, samples["timestep"]] = samples[name]
+    def by_step(name: str) -> Float[np.ndarray, "A T"]:
+        array = np.zeros((len(index_of), num_steps))
+        array[row, step] = samples[name]
         return array
 
-    ids = tuple(str(track_id) for track_id in samples["track_id"][first])
+    valid = np.zeros((len(index_of), num_steps), np.bool_)
+    valid[row, step] = True
+    ids = tuple(index_of)
     kinds = [str(kind) for kind in samples["object_type"][first]]
-    sizes = [EGO_SIZE_M if i == EGO_ID else SIZES_M.get(k, OTHER_SIZE_M) for i, k in zip(ids, kinds, strict=True)]
+    sizes = [_EGO_SIZE_M if i == _EGO_ID else _SIZES_M.get(k, _OTHER_SIZE_M) for i, k in zip(ids, kinds, strict=True)]
     category = samples["object_category"][first]
-    of_interest = [*np.flatnonzero(category == FOCAL_CATEGORY), *np.flatnonzero(category == SCORED_CATEGORY)]
-    return tracks_from_world(
-        ids,
-        [TRACK_TYPES.get(kind, TrackType.OTHER) for kind in kinds],
+    of_interest = [*np.flatnonzero(category == _FOCAL_CATEGORY), *np.flatnonzero(category == _SCORED_CATEGORY)]
+    return WorldTracks(
+        ids=ids,
+        types=[_TRACK_TYPES.get(kind, TrackType.OTHER) for kind in kinds],
         length_m=np.array([length for length, _ in sizes]),
         width_m=np.array([width for _, width in sizes]),
-        position_m=position_m,
+        position_m=np.stack([by_step("position_x"), by_step("position_y")], axis=-1),
         heading_rad=by_step("heading"),
         velocity_mps=np.stack([by_step("velocity_x"), by_step("velocity_y")], axis=-1),
         valid=valid,
-        origin_m=origin_m,
         to_predict=[int(track) for track in of_interest],
-        ego_index=ids.index(EGO_ID) if EGO_ID in ids else None,
+        ego_index=ids.index(_EGO_ID) if _EGO_ID in ids else None,
     )
 
 
-def _map_features(world: World, origin_m: tuple[float, float]) -> MapFeatures:
+def _map_features(world: _Json, origin_m: tuple[float, float]) -> MapFeatures:
     segments = list(world["lane_segments"].values())
     lines = _road_lines(segments)
     areas = [shapely.polygons(_points(area["area_boundary"])) for area in world["drivable_areas"].values()]
     edges = _without_caps(border_lines(union(areas)), _cut_ends(segments)) if areas else []
-
-    def polylines(world_lines: Sequence[np.ndarray]) -> Polylines:
-        return Polylines.of([to_scene_frame(line, origin_m) for line in world_lines])
-
     return MapFeatures(
         lanes=_lanes(segments, origin_m),
-        road_lines=polylines([points for points, _ in lines]),
+        road_lines=scene_polylines([points for points, _ in lines], origin_m),
         road_line_types=np.array([kind for _, kind in lines], np.int8),
-        road_edges=polylines(edges),
+        road_edges=scene_polylines(edges, origin_m),
         road_edge_types=np.full(len(edges), EdgeType.BOUNDARY, np.int8),
-        crosswalks=polylines([_crosswalk(crossing) for crossing in world["pedestrian_crossings"].values()]),
-        drivable_areas=polylines(rings(areas)),
+        crosswalks=scene_polylines(map(_crosswalk, world["pedestrian_crossings"].values()), origin_m),
+        drivable_areas=scene_polylines(rings(areas), origin_m),
     )
 
 
@@ -247,24 +225,28 @@ def _points(points: Sequence[Mapping[str, float]]) -> Float[np.ndarray, "p 2"]:
     return np.array([(point["x"], point["y"]) for point in points], np.float64).reshape(-1, 2)
 
 
-def _lanes(segments: Sequence[World], origin_m: tuple[float, float]) -> Lanes:
+def _lanes(segments: Sequence[_Json], origin_m: tuple[float, float]) -> Lanes:
     index = {segment["id"]: i for i, segment in enumerate(segments)}
     centrelines = [_centreline(segment) for segment in segments]
-    widths = [_width_m(segment, line) for segment, line in zip(segments, centrelines, strict=True)]
+    sides = [
+        [shapely.linestrings(_points(segment[f"{side}_lane_boundary"])) for side in ("left", "right")]
+        for segment in segments
+    ]
+    widths = [mean_lane_width_m(line, both, spacing_m=1.0) for line, both in zip(centrelines, sides, strict=True)]
     headings = [_middle_heading(line) for line in centrelines]
     count = len(segments)
 
     def neighbours(side: str) -> Iterator[tuple[int, int]]:
         for i, segment in enumerate(segments):
             j = index.get(segment[f"{side}_neighbor_id"])
-            # The neighbour across the middle of the road is listed too, although it runs the other way.
+            # The file also lists the neighbour across the centre line, which runs in the other direction.
             if j is not None and np.cos(headings[i] - headings[j]) > 0:
                 yield i, j
 
     return Lanes(
         ids=tuple(str(segment["id"]) for segment in segments),
-        types=np.array([LANE_TYPES.get(segment["lane_type"], LaneType.UNKNOWN) for segment in segments], np.int8),
-        centrelines=Polylines.of([to_scene_frame(line, origin_m) for line in centrelines]),
+        types=np.array([_LANE_TYPES.get(segment["lane_type"], LaneType.UNKNOWN) for segment in segments], np.int8),
+        centrelines=scene_polylines(centrelines, origin_m),
         speed_limit_mps=np.zeros(count, np.float32),
         speed_limit_known=np.zeros(count, np.bool_),
         width_m=snap(np.array(widths, np.float64), 2.0**-10),
@@ -279,8 +261,8 @@ def _lanes(segments: Sequence[World], origin_m: tuple[float, float]) -> Lanes:
     )
 
 
-def _centreline(segment: World) -> Float[np.ndarray, "p 2"]:
-    """The recorded centreline, or, in the files that have none, the middle of the two boundaries."""
+def _centreline(segment: _Json) -> Float[np.ndarray, "p 2"]:
+    """The recorded centreline; in files without centrelines, the middle of the two boundaries."""
     recorded = segment.get("centerline")
     if recorded:
         return _points(recorded)
@@ -290,21 +272,14 @@ def _centreline(segment: World) -> Float[np.ndarray, "p 2"]:
     return np.mean(both, axis=0)
 
 
-def _width_m(segment: World, centreline: Float[np.ndarray, "p 2"]) -> float:
-    """Mean distance from the centreline to the left boundary plus that to the right one."""
-    points = shapely.points(resample(centreline, spacing_m=1.0))
-    sides = (shapely.linestrings(_points(segment[f"{side}_lane_boundary"])) for side in ("left", "right"))
-    return float(sum(shapely.distance(points, side).mean() for side in sides))
-
-
 def _middle_heading(centreline: Float[np.ndarray, "p 2"]) -> float:
     along = arclengths(centreline)
     middle = np.searchsorted(along, along[-1] / 2, side="right") - 1
     return float(directions(centreline)[middle])
 
 
-def _road_lines(segments: Sequence[World]) -> list[tuple[Float[np.ndarray, "_ 2"], LineType]]:
-    """The painted boundaries; one that two lanes share (perhaps drawn the other way round) comes once."""
+def _road_lines(segments: Sequence[_Json]) -> list[tuple[Float[np.ndarray, "_ 2"], LineType]]:
+    """The painted boundaries. A boundary that two lanes share, in either direction, is listed once."""
     found: dict[bytes, tuple[np.ndarray, LineType]] = {}
     for segment in segments:
         for side in ("left", "right"):
@@ -313,14 +288,14 @@ def _road_lines(segments: Sequence[World]) -> list[tuple[Float[np.ndarray, "_ 2"
                 continue
             points = _points(segment[f"{side}_lane_boundary"])
             key = min(np.round(points, 2).tobytes(), np.round(points[::-1], 2).tobytes())
-            kind = LINE_TYPES.get(mark, LineType.UNKNOWN)
+            kind = _LINE_TYPES.get(mark, LineType.UNKNOWN)
             if key not in found or found[key][1] == LineType.UNKNOWN:
                 found[key] = (points, kind)
     return list(found.values())
 
 
-def _cut_ends(segments: Sequence[World]) -> Float[np.ndarray, "n 3"]:
-    """Where the file's edge cuts a lane: x, y and heading of the ends at which no known lane goes on."""
+def _cut_ends(segments: Sequence[_Json]) -> Float[np.ndarray, "n 3"]:
+    """x, y and heading of lane ends without a known lane beyond them: the file's border cuts the road there."""
     known = {segment["id"] for segment in segments}
     ends = []
     for segment in segments:
@@ -336,19 +311,19 @@ def _cut_ends(segments: Sequence[World]) -> Float[np.ndarray, "n 3"]:
 def _without_caps(
     edges: Sequence[Float[np.ndarray, "_ 2"]], cut_ends: Float[np.ndarray, "n 3"]
 ) -> list[Float[np.ndarray, "_ 2"]]:
-    """Road edges without the straight pieces that run across the road where the file ends: nothing stands there."""
+    """Road edges without the pieces that run across the road where the file ends: the road continues there."""
     ends = shapely.points(cut_ends[:, :2])
     kept = []
     for edge in edges:
         pieces = shapely.linestrings(np.stack([edge[:-1], edge[1:]], axis=1))
-        across = np.abs(np.cos(directions(edge)[:-1, None] - cut_ends[None, :, 2])) < CAP_COSINE
-        cap = across & (shapely.distance(pieces[:, None], ends[None]) < CAP_DISTANCE_M)
+        across = np.abs(np.cos(directions(edge)[:-1, None] - cut_ends[None, :, 2])) < _CAP_COSINE
+        cap = across & (shapely.distance(pieces[:, None], ends[None]) < _CAP_DISTANCE_M)
         kept += list(pieces[~cap.any(axis=1)])
-    return lines_of(shapely.multilinestrings(kept))
+    return [shapely.get_coordinates(line) for line in merged_lines(shapely.multilinestrings(kept))]
 
 
-def _crosswalk(crossing: World) -> Float[np.ndarray, "p 2"]:
-    """The polygon between the two edges of a crossing, which may be drawn in the same or in opposite directions."""
+def _crosswalk(crossing: _Json) -> Float[np.ndarray, "p 2"]:
+    """The polygon between the two edges of a crossing, drawn in the same or in opposite directions."""
     one, other = _points(crossing["edge1"]), _points(crossing["edge2"])
     ring = np.concatenate([one, other[::-1]])
     return ring if shapely.polygons(ring).is_valid else np.concatenate([one, other])

@@ -1,8 +1,8 @@
-"""What a source of scenes is, how it is converted to a dataset, and the checks that every source passes."""
+"""The `Source` protocol, its conversion to a dataset, and the checks that every source passes."""
 
 import pickle
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Protocol, runtime_checkable
@@ -11,28 +11,28 @@ from waycode.dataset.dataset import DatasetInfo, ShardContents, write_dataset
 from waycode.dataset.storage import same_scene, scene_from_row, scenes_to_table
 from waycode.scene import InvalidScene, Scene, WaycodeError
 
-SCENES_PER_SHARD = 32  # a shard is opened to read any one of its scenes: 2 ms for 32
+_SCENES_PER_SHARD = 32  # reading one scene opens its whole shard, which takes 2 ms with 32 scenes
 
 
 class SourceError(WaycodeError):
-    """Raw data that cannot be read; names the file and the place in it."""
+    """Raw data cannot be read. The message names the file and the place in it."""
 
 
 @runtime_checkable
 class Source(Protocol):
-    """Raw data that can be turned into scenes, one reference at a time.
+    """Raw data that converts to scenes, one reference at a time.
 
-    A reference is whatever the source needs to find one scene again: a path, a path and a byte offset, a token. It can
-    be pickled, so that scenes can be read in other processes; so can the source itself.
+    A reference is whatever the source needs to find one scene: a path, a path and a byte offset, a token. References
+    and the source itself must be picklable, because worker processes read the scenes.
     """
 
     @property
     def name(self) -> str:
-        """Short name, kept in every scene and dataset."""
+        """Short name, stored in every scene and dataset."""
         ...
 
     def references(self) -> Sequence[Any]:
-        """All scenes, always in the same order; cheap, as nothing but an index is read."""
+        """References of all scenes, always in the same order. Cheap: reads an index only."""
         ...
 
     def read(self, reference: Any) -> Scene:
@@ -40,14 +40,44 @@ class Source(Protocol):
         ...
 
 
+def read_all(source: Source) -> Iterator[Scene]:
+    """Reads all scenes of a source, one at a time."""
+    return (source.read(reference) for reference in source.references())
+
+
+def find_files(
+    paths: str | Path | Sequence[str | Path], accepts: Callable[[str], bool], *, expected: str
+) -> list[Path]:
+    """Finds the files that a source reads.
+
+    Args:
+        paths: files, which are always taken, and folders, which are searched recursively.
+        accepts: whether a file below a folder is taken, by its name.
+        expected: the accepted names in words, for the error message.
+    """
+    given = [paths] if isinstance(paths, (str, Path)) else paths
+    found: list[Path] = []
+    for path in map(Path, given):
+        if path.is_file():
+            found.append(path)
+            continue
+        if not path.is_dir():
+            raise SourceError(f"{path} does not exist: expected a file, or a folder with {expected} below it")
+        below = sorted(file for file in path.rglob("*") if accepts(file.name) and file.is_file())
+        if not below:
+            raise SourceError(f"{path} holds no file that matches {expected}")
+        found += below
+    return found
+
+
 @dataclass(frozen=True)
 class SourceReport:
-    """What `check_source` found."""
+    """Result of `check_source`."""
 
-    name: str
-    num_references: int
-    num_checked: int
-    faults: tuple[str, ...]
+    name: str  # of the source
+    num_references: int  # scenes that the source offers
+    num_checked: int  # scenes that were read
+    faults: tuple[str, ...]  # one sentence each; empty if the source passed
 
     @property
     def passed(self) -> bool:
@@ -55,10 +85,10 @@ class SourceReport:
 
 
 def check_source(source: Source, *, limit: int | None = None) -> SourceReport:
-    """Reads scenes (the first `limit`, or all) and names everything that would trouble a user of them.
+    """Reads the first `limit` scenes (all by default) and lists every broken rule.
 
-    Checked: references are stable, distinct and can be pickled; scenes are valid, carry the source's name, have ids of
-    their own, read the same twice, and survive a round trip through the Parquet form.
+    References must be stable, distinct and picklable. Scenes must be valid, carry the source's name, have unique ids,
+    be equal when read twice, and survive a round trip through Parquet.
     """
     given: Any = source.references()
     references = list(given)
@@ -66,13 +96,13 @@ def check_source(source: Source, *, limit: int | None = None) -> SourceReport:
     faults += [*_reference_faults(source, references), *_pickle_faults("the source", source)]
     chosen = references[:limit]
     if not faults:
-        source = pickle.loads(pickle.dumps(source))  # noqa: S301 (our own bytes: this is how workers get it)
+        source = pickle.loads(pickle.dumps(source))  # noqa: S301 (our own bytes; workers receive the source this way)
     ids: Counter[str] = Counter()
     for reference in chosen:
         try:
             scene = source.read(reference)
             faults += _scene_faults(source, reference, scene)
-        except Exception as error:  # whatever a user's source raises is a fault to name
+        except Exception as error:  # a user's source may raise anything
             faults.append(f"{reference}: read() raises {type(error).__name__} ({error})")
         else:
             ids[getattr(scene, "id", "")] += 1
@@ -136,11 +166,21 @@ def convert(
     limit: int | None = None,
     on_shard: Callable[[int], None] = lambda num_scenes: None,
 ) -> DatasetInfo:
-    """Writes all scenes of a source to a dataset; with `skip_bad`, what cannot be read is counted and left out."""
+    """Converts a source to a dataset of Parquet shards.
+
+    Args:
+        source: where the scenes come from.
+        out: folder of the dataset. A conversion that was interrupted continues there.
+        settings: stored in `dataset.json`. A dataset that was started with other settings is refused.
+        workers: number of processes.
+        skip_bad: count and leave out scenes that cannot be read, instead of raising.
+        limit: number of references to convert, from the first; all by default.
+        on_shard: called with the number of scenes of each finished shard.
+    """
     references = source.references()[:limit]
     if not references:
         raise SourceError(f"{source.name}: nothing to convert was found")
-    chunks = [references[start : start + SCENES_PER_SHARD] for start in range(0, len(references), SCENES_PER_SHARD)]
+    chunks = [references[start : start + _SCENES_PER_SHARD] for start in range(0, len(references), _SCENES_PER_SHARD)]
     return write_dataset(
         out,
         [_ConversionTask(source, tuple(chunk), skip_bad) for chunk in chunks],

@@ -1,6 +1,6 @@
-"""Waymo's scenes in the JSON form of GPUDrive and Nocturne: plain, `.gz` or `.xz`; a reference is a file's path.
+"""Waymo scenes in the JSON format of GPUDrive and Nocturne: plain, `.gz` or `.xz`. A reference is a file path.
 
-The form leaves out the lane graph, which is inferred from the centrelines, and speed limits, which stay unknown.
+The format has no lane graph, which is inferred from the centrelines, and no speed limits, which stay unknown.
 """
 
 import gzip
@@ -16,25 +16,16 @@ import numpy as np
 from jaxtyping import Bool, Float
 
 from waycode.scene import GraphOrigin, Lanes, Scene, SignalState, TrackType
-from waycode.scene.frames import scene_origin, wrap_angle
+from waycode.scene.frames import wrap_angle
 from waycode.scene.lane_inference import infer_lane_graph
-from waycode.sources.base import SourceError
-from waycode.sources.womd.assemble import (
-    FEATURE_KINDS,
-    RawFeature,
-    RawSignal,
-    RawTracks,
-    find_files,
-    make_map,
-    make_signals,
-    make_tracks,
-)
+from waycode.sources.base import SourceError, find_files, read_all
+from waycode.sources.womd.raw import FEATURE_KINDS, RawFeature, RawSignal, make_map, make_signals, make_tracks
+from waycode.sources.world import WorldTracks
 
-SOURCE_NAME = "gpudrive"
-SUFFIXES = (".json", ".json.gz", ".json.xz")
-STEP_S = 0.1
-CURRENT_STEP = 10
-NOT_OBSERVED = -10_000.0  # what the form writes where there was nothing to see
+_SUFFIXES = (".json", ".json.gz", ".json.xz")
+_STEP_S = 0.1
+_CURRENT_STEP = 10
+_NOT_OBSERVED = -10_000.0  # written in place of samples that were not observed
 
 _TRACK_TYPES = {"vehicle": TrackType.VEHICLE, "pedestrian": TrackType.PEDESTRIAN, "cyclist": TrackType.CYCLIST}
 _FIRST_TYPE = {"lane": 0, "road_line": 5, "road_edge": 14}  # `map_element_id` of type 0 of each kind
@@ -42,20 +33,20 @@ _FIRST_TYPE = {"lane": 0, "road_line": 5, "road_edge": 14}  # `map_element_id` o
 
 @dataclass(frozen=True)
 class GpuDriveSource:
-    """JSON files, or folders with such files anywhere below."""
+    """Scenes of JSON files."""
 
-    paths: str | Path | Sequence[str | Path]
+    paths: str | Path | Sequence[str | Path]  # files, and folders that are searched recursively
 
     @property
     def name(self) -> str:
-        return SOURCE_NAME
+        return "gpudrive"
 
     def references(self) -> list[str]:
-        found = find_files(self.paths, lambda name: name.endswith(SUFFIXES), expected="*.json, *.json.gz or *.json.xz")
+        found = find_files(self.paths, lambda name: name.endswith(_SUFFIXES), expected="*.json, *.json.gz or *.json.xz")
         return [str(path) for path in found]
 
     def read(self, reference: str) -> Scene:
-        """Reads one file, or raises `SourceError` that names it."""
+        """Reads one file. Raises `SourceError` that names it."""
         content = _load(Path(reference))
         try:
             return _scene_of(content, fallback_id=Path(reference).name.split(".json")[0])
@@ -69,8 +60,7 @@ class GpuDriveSource:
 
 def read(paths: str | Path | Sequence[str | Path]) -> Iterator[Scene]:
     """All scenes of JSON files or folders, one at a time."""
-    source = GpuDriveSource(paths)
-    return (source.read(reference) for reference in source.references())
+    return read_all(GpuDriveSource(paths))
 
 
 def _load(path: Path) -> Any:
@@ -84,13 +74,13 @@ def _load(path: Path) -> Any:
 def _scene_of(content: dict[str, Any], *, fallback_id: str) -> Scene:
     raw = _tracks(content)
     num_steps = raw.valid.shape[1]
-    origin_m = scene_origin(raw.position_m, raw.valid)
+    origin_m = raw.origin_m()
     features = make_map(_features(content["roads"]), origin_m)
     return Scene(
         id=content.get("scenario_id") or fallback_id,
-        source=SOURCE_NAME,
-        dt_s=STEP_S,
-        current_step=CURRENT_STEP,
+        source="gpudrive",
+        dt_s=_STEP_S,
+        current_step=_CURRENT_STEP,
         origin_m=origin_m,
         tracks=make_tracks(raw, origin_m),
         map=replace(features, lanes=_with_graph(features.lanes)),
@@ -103,7 +93,7 @@ def _with_graph(lanes: Lanes) -> Lanes:
     return replace(lanes, **relations._asdict(), graph_origin=GraphOrigin.INFERRED)
 
 
-def _tracks(content: dict[str, Any]) -> RawTracks:
+def _tracks(content: dict[str, Any]) -> WorldTracks:
     objects = content["objects"]
     if not objects:
         raise ValueError("`objects` is empty, expected at least one road user")
@@ -113,12 +103,12 @@ def _tracks(content: dict[str, Any]) -> RawTracks:
     velocity = np.array([[(point["x"], point["y"]) for point in item["velocity"]] for item in objects], np.float64)
     heading = np.array([item["heading"] for item in objects], np.float64)
     samples = np.concatenate([position, velocity, heading[..., None]], axis=-1)  # [A, T, 5]
-    # The map's own coordinates may be near -10,000 m as well: only the exact value, in x and in y, says "not observed".
-    missing = (position == NOT_OBSERVED).all(-1) | (velocity == NOT_OBSERVED).all(-1) | (heading == NOT_OBSERVED)
+    # Coordinates near -10,000 m are possible: only the exact value, in both x and y, means "not observed".
+    missing = (position == _NOT_OBSERVED).all(-1) | (velocity == _NOT_OBSERVED).all(-1) | (heading == _NOT_OBSERVED)
     valid = np.array([item["valid"] for item in objects], np.bool_) & ~missing & np.isfinite(samples).all(-1)
     is_vehicle = np.array(types) == TrackType.VEHICLE
     in_degrees = headings_in_degrees(heading, velocity, seen=valid, is_vehicle=is_vehicle)
-    return RawTracks(
+    return WorldTracks(
         ids=[str(item.get("id", index)) for index, item in enumerate(objects)],
         types=types,
         length_m=np.array([item["length"] for item in objects], np.float64),
@@ -139,10 +129,16 @@ def headings_in_degrees(
     seen: Bool[np.ndarray, "A T"],
     is_vehicle: Bool[np.ndarray, " A"],
 ) -> bool:
-    """Whether a file's headings are degrees, as old files have them, and not radians.
+    """Whether the headings of a file are in degrees (older files) instead of radians.
 
-    More than a full turn in radians can only be degrees. Where all headings are smaller, they are degrees only if that
-    fits the motion of the vehicles clearly better (all of them then drive along +x, within 6 degrees).
+    A value above a full turn in radians must be degrees. If all are smaller, they are degrees only if these match the
+    direction of motion clearly better (all vehicles then drive along +x, within 6 degrees).
+
+    Args:
+        heading: headings in an unknown unit.
+        velocity_mps: velocities of the same samples.
+        seen: samples that were observed.
+        is_vehicle: tracks that move along their heading.
     """
     if np.any(np.abs(heading[seen]) > 2 * np.pi + 0.01):
         return True
@@ -158,7 +154,7 @@ def headings_in_degrees(
 
 
 def _features(roads: list[dict[str, Any]]) -> Iterator[RawFeature]:
-    """Everything on the map; kinds that waycode has no use for are left out."""
+    """Map features; kinds that are not in `FEATURE_KINDS` are left out."""
     for index, road in enumerate(roads):
         kind = road["type"]
         if kind not in FEATURE_KINDS:
@@ -172,11 +168,11 @@ def _features(roads: list[dict[str, Any]]) -> Iterator[RawFeature]:
 
 
 def _signals(content: dict[str, Any]) -> Iterator[RawSignal]:
-    """The lights by lane; a state is a number of WOMD's or its name, such as `arrow_stop`."""
+    """Traffic lights by lane. A state is the number of a `SignalState` or its name, such as `arrow_stop`."""
     for lane_id, light in content.get("tl_states", {}).items():
         steps = light.get("time_index", range(len(light["state"])))
         points = zip(light["x"], light["y"], strict=True)
         for step, state, point in zip(steps, light["state"], points, strict=True):
             number = state if isinstance(state, int) else SignalState[state.upper()]
-            seen = point != (NOT_OBSERVED, NOT_OBSERVED)
+            seen = point != (_NOT_OBSERVED, _NOT_OBSERVED)
             yield RawSignal(str(lane_id), int(step), int(number), point if seen else None)

@@ -1,7 +1,7 @@
-"""From the devkit's history buffer to what our planners see. It is read by names alone: nothing of nuPlan is imported.
+"""Converts the devkit's history buffer to observations. Objects are read by attribute: nuPlan is not imported.
 
-The window of a log (`sources.nuplan.log.Window`) is what our reader of nuPlan's files makes scenes of, so a live
-scene and a recorded one are built by the same code. B boxes, n steps with a frame.
+The history becomes a `LogWindow`, as the reader of nuPlan's files makes it, so that live and recorded scenes are built
+by the same code.
 """
 
 from collections.abc import Iterable, Sequence
@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import Float
 
 from waycode.driving import Vehicle, VehicleState
-from waycode.sources.nuplan.log import BOX_COLUMNS, EGO_COLUMNS, STEP_S, TOLERANCE_US, Window
+from waycode.sources.nuplan.log import BOX_COLUMNS, EGO_COLUMNS, NUPLAN_STEP_S, TOLERANCE_US, LogWindow
 
-Light = tuple[int, int, str]  # time in microseconds, lane connector, status
+Light = tuple[int, int, str]  # time in microseconds, fid of the lane connector, status
 
 
 def window_of(
@@ -23,15 +23,23 @@ def window_of(
     lights: Iterable[Light],
     num_steps: int,
     roadblocks: Sequence[int],
-) -> Window:
-    """The last `num_steps` steps of a history whose latest sample is now; samples between steps are left out."""
+) -> LogWindow:
+    """The last steps of a history as the window of a log. Samples between steps are left out.
+
+    Args:
+        ego_states: the devkit's ego states, the latest last.
+        observations: the devkit's tracked objects at the same times.
+        lights: traffic lights seen so far.
+        num_steps: length of the window; its last step is the latest sample.
+        roadblocks: route of the ego, as fids.
+    """
     now_us = ego_states[-1].time_us
     kept = {step: i for i, state in enumerate(ego_states) if (step := _step(state.time_us, now_us, num_steps)) >= 0}
     boxes = [
         (step, *_box(item)) for step, i in kept.items() for item in observations[i].tracked_objects.tracked_objects
     ]
     seen = {(_step(time_us, now_us, num_steps), connector): status for time_us, connector, status in lights}
-    return Window(
+    return LogWindow(
         num_steps=num_steps,
         steps=np.array(list(kept), np.int64),
         ego=np.array([_ego(ego_states[i]) for i in kept.values()], np.float64).reshape(-1, len(EGO_COLUMNS)),
@@ -47,15 +55,15 @@ def window_of(
 
 
 def _step(time_us: int, now_us: int, num_steps: int) -> int:
-    """The step of a time, the last one being now; below 0 if it is too long ago or lies between steps."""
-    back = round((now_us - time_us) / (STEP_S * 1e6))
-    if not 0 <= back < num_steps or abs(now_us - time_us - back * STEP_S * 1e6) > TOLERANCE_US:
+    """The step of a time; the last step is now. -1 if the time is before the window or between steps."""
+    back = round((now_us - time_us) / (NUPLAN_STEP_S * 1e6))
+    if not 0 <= back < num_steps or abs(now_us - time_us - back * NUPLAN_STEP_S * 1e6) > TOLERANCE_US:
         return -1
     return num_steps - 1 - back
 
 
 def _ego(state: Any) -> tuple[float, ...]:
-    """A state in the order of EGO_COLUMNS."""
+    """Values in the order of EGO_COLUMNS."""
     pose, moving = state.rear_axle, state.dynamic_car_state
     velocity = moving.rear_axle_velocity_2d
     half = pose.heading / 2
@@ -64,7 +72,7 @@ def _ego(state: Any) -> tuple[float, ...]:
 
 
 def _box(item: Any) -> tuple[str, str, tuple[float, ...]]:
-    """Track, category, and the values in the order of BOX_COLUMNS; a static object may have no velocity."""
+    """Track, category and values in the order of BOX_COLUMNS. Static objects may have no velocity."""
     centre, velocity = item.center, getattr(item, "velocity", None)
     moving = (np.nan, np.nan) if velocity is None else (velocity.x, velocity.y)
     values = (centre.x, centre.y, centre.heading, item.box.length, item.box.width, *moving)
@@ -72,7 +80,7 @@ def _box(item: Any) -> tuple[str, str, tuple[float, ...]]:
 
 
 def vehicle_of(state: Any) -> Vehicle:
-    """The car that is simulated."""
+    """The dimensions of the simulated ego."""
     parameters = state.car_footprint.vehicle_parameters
     return Vehicle(
         length_m=float(parameters.length),
@@ -83,7 +91,7 @@ def vehicle_of(state: Any) -> Vehicle:
 
 
 def ego_of(state: Any, origin_m: tuple[float, float]) -> VehicleState:
-    """The car's state in the scene frame."""
+    """The state of the ego in the scene frame."""
     pose, moving = state.rear_axle, state.dynamic_car_state
 
     def single(value: float) -> Float[np.ndarray, " 1"]:

@@ -21,9 +21,9 @@ from waycode.simulation.errors import SimulationError
 from waycode.simulation.nuplan.map_api import city_around
 from waycode.simulation.nuplan.observing import Light, ego_of, vehicle_of, window_of
 from waycode.sources.nuplan.crop import CroppedMap, crop_map
-from waycode.sources.nuplan.log import STEP_S, Window
+from waycode.sources.nuplan.log import NUPLAN_STEP_S, LogWindow
 from waycode.sources.nuplan.maps import CityMap
-from waycode.sources.nuplan.tracks import signals_of, tracks_of, world_tracks
+from waycode.sources.nuplan.tracks import signals_of, world_tracks
 
 LEAST_SPEED_MPS = 1.0  # below it the steering angle of a path says little
 
@@ -60,7 +60,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
             )
         self._model, self._planner = model, planner
         self._map_radius_m, self._map_renewed_m = map_radius_m, map_renewed_m
-        self._num_steps = round(history_s / STEP_S) + 1
+        self._num_steps = round(history_s / NUPLAN_STEP_S) + 1
         self._roadblocks: tuple[int, ...] = ()
         self._lights: list[Light] = []
         self._around: Surroundings | None = None
@@ -100,12 +100,12 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
             raise SimulationError(f"at {state.time_us} us {fault}")
         return to_nuplan(plan, state, origin_m=around.origin_m, vehicle=seen.vehicle)
 
-    def _window(self, current_input: PlannerInput) -> Window:
+    def _window(self, current_input: PlannerInput) -> LogWindow:
         """The history as the window of a log. Lights come for the present alone: those of before were kept."""
         history = current_input.history
         now_us = history.ego_states[-1].time_us
         shown = current_input.traffic_light_data or ()
-        self._lights = [light for light in self._lights if now_us - light[0] < self._num_steps * STEP_S * 1e6]
+        self._lights = [light for light in self._lights if now_us - light[0] < self._num_steps * NUPLAN_STEP_S * 1e6]
         self._lights += [(now_us, int(light.lane_connector_id), light.status.name) for light in shown]
         return window_of(
             history.ego_states,
@@ -127,15 +127,15 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
             self._around, self._state = around, None
         return around
 
-    def _scene(self, window: Window, around: Surroundings) -> Scene:
+    def _scene(self, window: LogWindow, around: Surroundings) -> Scene:
         """What has happened so far, as a scene that ends now."""
         return Scene(
             id="nuplan",
             source="nuplan",
-            dt_s=STEP_S,
+            dt_s=NUPLAN_STEP_S,
             current_step=window.num_steps - 1,
             origin_m=around.origin_m,
-            tracks=tracks_of(world_tracks(window), around.origin_m),
+            tracks=world_tracks(window).in_scene_frame(around.origin_m),
             map=around.cropped.features,
             signals=signals_of(window, around.cropped, around.origin_m),
             route=around.cropped.route(around.city, window.roadblocks),
@@ -145,11 +145,11 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
 def to_nuplan(
     plan: Trajectory, state: Any, *, origin_m: tuple[float, float], vehicle: Vehicle
 ) -> InterpolatedTrajectory:
-    """A plan from a state on, as nuPlan's trackers want it: rear axles in the world, a state every `STEP_S`."""
+    """A plan from a state on, as nuPlan's trackers want it: rear axles in the world, a state every `NUPLAN_STEP_S`."""
     reference = plan.at_rear_axle(vehicle)
     position_m = reference.position_m + np.array(origin_m)
     heading, speed = np.unwrap(reference.heading_rad), reference.speed_mps
-    acceleration, yaw_rate = np.gradient(speed, STEP_S), np.gradient(heading, STEP_S)
+    acceleration, yaw_rate = np.gradient(speed, NUPLAN_STEP_S), np.gradient(heading, NUPLAN_STEP_S)
     steering = np.arctan(vehicle.wheelbase_m * yaw_rate / np.maximum(np.abs(speed), LEAST_SPEED_MPS))
     return InterpolatedTrajectory(
         [
@@ -158,7 +158,7 @@ def to_nuplan(
                 rear_axle_velocity_2d=StateVector2D(float(speed[i]), 0.0),
                 rear_axle_acceleration_2d=StateVector2D(float(acceleration[i]), 0.0),
                 tire_steering_angle=float(steering[i]),
-                time_point=TimePoint(state.time_us + round(i * STEP_S * 1e6)),
+                time_point=TimePoint(state.time_us + round(i * NUPLAN_STEP_S * 1e6)),
                 vehicle_parameters=state.car_footprint.vehicle_parameters,
                 angular_vel=float(yaw_rate[i]),
             )

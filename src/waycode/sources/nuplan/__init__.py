@@ -1,15 +1,15 @@
 """nuPlan: logs from sqlite files (`<name>.db`), maps from GeoPackages (`<maps>/<location>/<version>/map.gpkg`).
 
-No real nuPlan file was available when this was written: the schema was taken from nuPlan's documentation and from
-how its devkit reads these files, and the tests run on small files of that schema (tests/nuplan_files.py).
+No real nuPlan file was available when this was written. The schema follows nuPlan's documentation and its devkit; the
+tests use small files of that schema (tests/nuplan_files.py).
 
-What the data says, and how it is used: `ego_pose` is the rear axle in the world, with velocities in the car's own
-frame; boxes (`lidar_box`) are in the world, velocities too; both are tied to 20 Hz frames (`lidar_pc`), of which
-every second one, by its timestamp, becomes a step. A frame that is missing leaves a masked step; windows with longer
-gaps are not offered. `to_predict` holds the ego alone, as nuPlan is about planning.
+`ego_pose` is the rear axle in world coordinates, with velocities in the ego's frame. Boxes (`lidar_box`) and their
+velocities are in world coordinates. Both belong to 20 Hz frames (`lidar_pc`); every second frame, by its timestamp,
+becomes a step. A missing frame becomes a masked step; windows with longer gaps are not offered. `to_predict` holds
+the ego only, because nuPlan is about planning.
 
-A user of the real logs reports that the ego's sideways velocity looks wrong (nuplan-devkit issue 337); it is used as
-recorded. How lane boundaries are painted is not in the maps: see `crop._road_lines` for what is made of them.
+Users of the real logs report that the ego's lateral velocity looks wrong (nuplan-devkit issue 337); it is used as
+recorded. The maps do not say how lane boundaries are painted: `crop._road_lines` makes an assumption.
 """
 
 from collections.abc import Iterator, Sequence
@@ -21,38 +21,34 @@ import numpy as np
 from jaxtyping import Int64
 
 from waycode.scene import Scene
-from waycode.scene.frames import scene_origin
-from waycode.sources.base import SourceError
+from waycode.sources.base import SourceError, read_all
 from waycode.sources.nuplan.crop import crop_map
-from waycode.sources.nuplan.log import STEP_S, LogIndex, Window, open_log, read_index, read_window, window_frames
+from waycode.sources.nuplan.log import NUPLAN_STEP_S, LogIndex, open_log, read_index, read_window, window_frames
 from waycode.sources.nuplan.maps import city_map, map_file
-from waycode.sources.nuplan.tracks import ego_path, signals_of, tracks_of, world_tracks
+from waycode.sources.nuplan.tracks import signals_of, world_tracks
 
 __all__ = ["NuplanReference", "NuplanSource", "read"]
 
 
 class NuplanReference(NamedTuple):
-    """A scene: the log's file and the token (in hexadecimal) of the frame that is its current step."""
+    """A scene of a log."""
 
-    log: str
-    token: str
+    log: str  # file of the log
+    token: str  # of the frame that is the current step, in hexadecimal
 
 
 @dataclass(frozen=True)
 class NuplanSource:
-    """Scenes around the tagged frames of nuPlan logs (or around a frame every `every_s` seconds).
+    """Scenes around the tagged frames of nuPlan logs, or around frames at a regular interval."""
 
-    `logs` are .db files or folders of them. With `scenario_types`, only frames that carry one of these tags count.
-    """
-
-    logs: str | Path | Sequence[str | Path]
-    maps_root: str | Path
+    logs: str | Path | Sequence[str | Path]  # .db files, or folders of them
+    maps_root: str | Path  # folder with <location>/<version>/map.gpkg
     _: KW_ONLY
     history_s: float = 2.0
     future_s: float = 8.0  # 15 s for closed-loop simulation
-    every_s: float | None = None
-    scenario_types: tuple[str, ...] | None = None
-    map_radius_m: float = 120.0
+    every_s: float | None = None  # interval between scenes; tagged frames only if None
+    scenario_types: tuple[str, ...] | None = None  # only frames with one of these tags
+    map_radius_m: float = 120.0  # around the path of the ego
 
     def __post_init__(self) -> None:
         for name in ("history_s", "future_s", "map_radius_m", "every_s"):
@@ -66,11 +62,11 @@ class NuplanSource:
 
     @property
     def steps(self) -> Int64[np.ndarray, " T"]:
-        """The steps of a scene, counted from the current one."""
-        return np.arange(-round(self.history_s / STEP_S), round(self.future_s / STEP_S) + 1)
+        """The steps of a scene relative to the current one."""
+        return np.arange(-round(self.history_s / NUPLAN_STEP_S), round(self.future_s / NUPLAN_STEP_S) + 1)
 
     def references(self) -> list[NuplanReference]:
-        """The frames around which the log covers the whole history and future, log by log, in the order of time."""
+        """The frames with a complete history and future, by log and time."""
         found: list[NuplanReference] = []
         available: set[str] = set()
         for file in self._files():
@@ -89,20 +85,18 @@ class NuplanSource:
         file = Path(reference.log)
         with open_log(file) as log:
             window = read_window(log, bytes.fromhex(reference.token), self.steps)
-        return self._scene(file, reference.token, window)
-
-    def _scene(self, file: Path, token: str, window: Window) -> Scene:
         city = city_map(str(map_file(Path(self.maps_root), window.map_names, file)))
         tracks = world_tracks(window)
-        origin_m = scene_origin(tracks.position_m, tracks.valid)
-        cropped = crop_map(city, ego_path(tracks), radius_m=self.map_radius_m, origin_m=origin_m)
+        origin_m = tracks.origin_m()
+        ego_path_m = tracks.position_m[0, tracks.valid[0]]
+        cropped = crop_map(city, ego_path_m, radius_m=self.map_radius_m, origin_m=origin_m)
         return Scene(
-            id=f"{file.stem}_{token}",
+            id=f"{file.stem}_{reference.token}",
             source=self.name,
-            dt_s=STEP_S,
+            dt_s=NUPLAN_STEP_S,
             current_step=-int(self.steps[0]),
             origin_m=origin_m,
-            tracks=tracks_of(tracks, origin_m),
+            tracks=tracks.in_scene_frame(origin_m),
             map=cropped.features,
             signals=signals_of(window, cropped, origin_m),
             route=cropped.route(city, window.roadblocks),
@@ -110,7 +104,7 @@ class NuplanSource:
         )
 
     def _candidates(self, index: LogIndex) -> Int64[np.ndarray, " k"]:
-        """Indices of the frames that are asked for, whether or not the log covers enough time around them."""
+        """Indices of the requested frames, whether or not the log has their whole history and future."""
         if self.every_s is None:
             frames = [i for i, token in enumerate(index.tokens) if token in index.tags]
         else:
@@ -133,7 +127,5 @@ class NuplanSource:
 
 
 def read(logs: str | Path | Sequence[str | Path], maps_root: str | Path, **settings: Any) -> Iterator[Scene]:
-    """Every scene of the logs; settings are those of `NuplanSource`."""
-    source = NuplanSource(logs, maps_root, **settings)
-    for reference in source.references():
-        yield source.read(reference)
+    """All scenes of the logs, one at a time. Arguments are those of `NuplanSource`."""
+    return read_all(NuplanSource(logs, maps_root, **settings))

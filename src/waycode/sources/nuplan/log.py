@@ -1,4 +1,4 @@
-"""One nuPlan log: an sqlite file. Tokens are blobs of 8 bytes, times are microseconds."""
+"""Reads nuPlan logs, which are sqlite files. Tokens are blobs of 8 bytes, times are microseconds."""
 
 import re
 import sqlite3
@@ -14,13 +14,13 @@ from jaxtyping import Bool, Float, Int, Int64
 
 from waycode.sources.base import SourceError
 
-STEP_S = 0.1
-TOLERANCE_US = 35_000  # frames come every 50 ms: the next one is never this near, jitter is never this large
-MAX_MISSING_STEPS = 3  # in a row
+NUPLAN_STEP_S = 0.1
+TOLERANCE_US = 35_000  # more than the jitter of a frame, less than the 50 ms to the next frame
+_MAX_MISSING_STEPS = 3  # consecutive steps without a frame that a scene may have
 
 EGO_COLUMNS = ("x", "y", "qw", "qx", "qy", "qz", "vx", "vy", "angular_rate_z")
 BOX_COLUMNS = ("x", "y", "yaw", "length", "width", "vx", "vy")
-TABLES: Mapping[str, tuple[str, ...]] = {
+_TABLES: Mapping[str, tuple[str, ...]] = {
     "log": ("location", "map_version"),
     "lidar_pc": ("token", "timestamp", "ego_pose_token", "scene_token"),
     "ego_pose": ("token", *EGO_COLUMNS),
@@ -35,12 +35,13 @@ TABLES: Mapping[str, tuple[str, ...]] = {
 
 @dataclass(frozen=True)
 class OpenLog:
-    """A log that is being read; `rows` names the file in its errors."""
+    """An open log."""
 
     file: Path
     connection: sqlite3.Connection
 
     def rows(self, query: str, parameters: Sequence[Any] = ()) -> list[tuple[Any, ...]]:
+        """All rows of a query. Raises `SourceError` that names the file."""
         try:
             return self.connection.execute(query, parameters).fetchall()
         except sqlite3.DatabaseError as error:
@@ -49,19 +50,19 @@ class OpenLog:
             ) from error
 
     def rows_of_frames(self, query: str, tokens: Sequence[bytes]) -> list[tuple[Any, ...]]:
-        """Rows of a query that ends in "IN", for some frames."""
+        """All rows of a query that ends in "IN", for the frames with these tokens."""
         return self.rows(f"{query} ({','.join('?' * len(tokens))})", tokens)
 
 
 @contextmanager
 def open_log(file: Path) -> Iterator[OpenLog]:
-    """Opens a log for reading alone, and checks that it has the tables and columns that are used here."""
+    """Opens a log read-only and checks that it has the required tables and columns."""
     if not file.is_file():
         raise SourceError(f"{file} does not exist: expected a nuPlan log (.db)")
     with closing(sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode=ro", uri=True)) as connection:
         log = OpenLog(file, connection)
         tables = {name for (name,) in log.rows("SELECT name FROM sqlite_master WHERE type IN ('table', 'view')")}
-        for table, columns in TABLES.items():
+        for table, columns in _TABLES.items():
             if table not in tables:
                 raise SourceError(f"{file} has no table {table}; it has {', '.join(sorted(tables)) or 'none'}")
             present = [row[1] for row in log.rows(f"PRAGMA table_info({table})")]
@@ -73,32 +74,32 @@ def open_log(file: Path) -> Iterator[OpenLog]:
 
 @dataclass(frozen=True)
 class LogIndex:
-    """The frames of a log in the order of time, and the types of scenario that some of them are tagged with."""
+    """The frames of a log, sorted by time, and their scenario tags."""
 
     tokens: list[bytes]
     times_us: Int64[np.ndarray, " n"]
-    tags: dict[bytes, tuple[str, ...]]
+    tags: dict[bytes, tuple[str, ...]]  # scenario types by token, for tagged frames
 
 
 @dataclass(frozen=True, kw_only=True)
-class Window:
-    """What a log says about the steps of one scene; a frame that is missing is a step without values."""
+class LogWindow:
+    """The rows of a log for one scene of `num_steps` steps. Missing frames are steps without values."""
 
     num_steps: int
     steps: Int[np.ndarray, " n"]  # the steps that have a frame, counted from 0
-    ego: Float[np.ndarray, "n 9"]  # EGO_COLUMNS
-    box_steps: Int[np.ndarray, " b"]
+    ego: Float[np.ndarray, "n 9"]  # EGO_COLUMNS of these steps
+    box_steps: Int[np.ndarray, " b"]  # step of each box
     boxes: Float[np.ndarray, "b 7"]  # BOX_COLUMNS
-    box_tracks: tuple[str, ...]
-    box_categories: tuple[str, ...]
-    lights: tuple[tuple[int, int, str], ...]  # step, lane connector, status
-    roadblocks: tuple[int, ...]
-    tags: tuple[str, ...]
-    map_names: tuple[str, ...]  # the folder of the map is one of these
+    box_tracks: tuple[str, ...]  # track id of each box
+    box_categories: tuple[str, ...]  # category of each box, such as "vehicle"
+    lights: tuple[tuple[int, int, str], ...]  # step, fid of the lane connector, status
+    roadblocks: tuple[int, ...]  # route of the ego, as fids
+    tags: tuple[str, ...]  # scenario types of the current frame
+    map_names: tuple[str, ...]  # candidates for the name of the map's folder
 
 
 def read_frames(log: OpenLog) -> tuple[list[bytes], Int64[np.ndarray, " n"]]:
-    """The tokens and times of all frames, in the order of time."""
+    """Tokens and times of all frames, sorted by time."""
     frames = log.rows("SELECT token, timestamp FROM lidar_pc ORDER BY timestamp, token")
     if not frames:
         raise SourceError(f"{log.file} has no frames: table lidar_pc is empty")
@@ -106,6 +107,7 @@ def read_frames(log: OpenLog) -> tuple[list[bytes], Int64[np.ndarray, " n"]]:
 
 
 def read_index(log: OpenLog) -> LogIndex:
+    """Reads the frames and tags of a whole log."""
     tokens, times_us = read_frames(log)
     tags: dict[bytes, set[str]] = {}
     for token, kind in log.rows("SELECT lidar_pc_token, type FROM scenario_tag"):
@@ -116,23 +118,30 @@ def read_index(log: OpenLog) -> LogIndex:
 def window_frames(
     times_us: Int64[np.ndarray, " n"], current: Int[np.ndarray, " k"], steps: Int[np.ndarray, " T"]
 ) -> tuple[Int64[np.ndarray, "k T"], Bool[np.ndarray, " k"]]:
-    """The frame of each step around each current frame, -1 where one is missing, and which windows are good.
+    """Finds the frames of windows around current frames.
 
-    A window is good if its first and last step are there and no more than MAX_MISSING_STEPS in a row are not.
+    Args:
+        times_us: times of all frames of the log, sorted.
+        current: indices of the current frames.
+        steps: steps of a window relative to its current frame.
+
+    Returns:
+        The index of the frame of each step, -1 where it is missing, and which windows are usable: their first and
+        last steps have a frame, and at most `_MAX_MISSING_STEPS` consecutive steps have none.
     """
-    wanted_us = times_us[current][:, None] + steps * round(STEP_S * 1e6)
+    wanted_us = times_us[current][:, None] + steps * round(NUPLAN_STEP_S * 1e6)
     after = np.minimum(np.searchsorted(times_us, wanted_us), len(times_us) - 1)
     before = np.maximum(after - 1, 0)
     nearer = np.abs(times_us[after] - wanted_us) < np.abs(times_us[before] - wanted_us)
     frames = np.where(nearer, after, before)
     missing = np.abs(times_us[frames] - wanted_us) > TOLERANCE_US
-    run = min(MAX_MISSING_STEPS + 1, len(steps))
+    run = min(_MAX_MISSING_STEPS + 1, len(steps))
     has_gap = np.lib.stride_tricks.sliding_window_view(missing, run, axis=1).all(axis=-1).any(axis=-1)
     return np.where(missing, -1, frames), ~(missing[:, 0] | missing[:, -1] | has_gap)
 
 
-def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> Window:
-    """Everything about the scene whose current step is the frame with this token."""
+def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> LogWindow:
+    """Reads the window whose current step is the frame with this token; `steps` are relative to it."""
     step_of = _steps_of_frames(log, token, steps)
     tokens = list(step_of)
     ego = log.rows_of_frames(
@@ -152,7 +161,7 @@ def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> Win
         "SELECT lidar_pc_token, lane_connector_id, status FROM traffic_light_status WHERE lidar_pc_token IN", tokens
     )
     tags = log.rows("SELECT DISTINCT type FROM scenario_tag WHERE lidar_pc_token = ?", [token])
-    return Window(
+    return LogWindow(
         num_steps=len(steps),
         steps=np.array([step_of[row[0]] for row in ego], np.int64),
         ego=_numbers([row[1:] for row in ego], len(EGO_COLUMNS)),
@@ -168,18 +177,20 @@ def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> Win
 
 
 def _steps_of_frames(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> dict[bytes, int]:
-    """The frames of a scene and the step that each is."""
+    """The step of each frame of a window, by token."""
     tokens, times_us = read_frames(log)
     if token not in tokens:
         raise SourceError(f"{log.file} has no frame {token.hex()}: is this reference from another log?")
     (frames,), (good,) = window_frames(times_us, np.array([tokens.index(token)]), steps)
     if not good:
-        raise SourceError(f"{log.file} does not cover {len(steps)} steps of {STEP_S} s around the frame {token.hex()}")
+        raise SourceError(
+            f"{log.file} does not cover {len(steps)} steps of {NUPLAN_STEP_S} s around the frame {token.hex()}"
+        )
     return {tokens[frame]: step for step, frame in enumerate(frames) if frame >= 0}
 
 
 def _roadblocks(log: OpenLog, token: bytes) -> tuple[int, ...]:
-    """The route of the scene that a frame belongs to: a text of numbers with blanks or commas between them."""
+    """The route of the log's scene that a frame belongs to: numbers separated by blanks or commas."""
     rows = log.rows(
         "SELECT s.roadblock_ids FROM scene s JOIN lidar_pc f ON f.scene_token = s.token WHERE f.token = ?", [token]
     )
@@ -187,7 +198,7 @@ def _roadblocks(log: OpenLog, token: bytes) -> tuple[int, ...]:
 
 
 def _map_names(log: OpenLog) -> tuple[str, ...]:
-    """In the logs, `map_version` is the name of the map's folder; `location` is asked if there is none of that name."""
+    """In the logs `map_version` is the name of the map's folder; `location` is the second candidate."""
     rows = log.rows("SELECT map_version, location FROM log")
     if not rows:
         raise SourceError(f"{log.file}: table log is empty, expected the name of the map in it")
@@ -199,5 +210,5 @@ def _columns(table: str, columns: Sequence[str]) -> str:
 
 
 def _numbers(rows: Sequence[Sequence[float | None]], width: int) -> Float[np.ndarray, "n k"]:
-    """Rows as an array; what is missing is NaN."""
+    """Rows as an array; missing values are NaN."""
     return np.array(rows, np.float64).reshape(-1, width)

@@ -1,8 +1,8 @@
-"""A city's map: the layers of a GeoPackage, in metres.
+"""Reads city maps from nuPlan's GeoPackages, in metres.
 
-Layers are stored in degrees; layer `meta` names the city's UTM zone (`projectedCoordSystem`), in which the logs are.
-The `fid` of a row is what other layers refer to. Of a lane connector, the lane that it leaves is `exit_lane_fid` and
-the lane that it leads to is `entry_lane_fid`. Lanes of a group are numbered (`lane_index`) from left to right.
+Layers are stored in degrees. Layer `meta` names the city's UTM zone (`projectedCoordSystem`), which the logs use.
+Layers refer to each other's rows by `fid`. A lane connector continues lane `exit_lane_fid` and leads to lane
+`entry_lane_fid`. The lanes of a group are numbered (`lane_index`) from left to right.
 """
 
 import json
@@ -19,12 +19,12 @@ import shapely
 from waycode.scene import LaneType
 from waycode.sources.base import SourceError
 
-VERSIONS_FILE = "nuplan-maps-v1.0.json"
-STOP_SIGN = 1  # of stop_polygon_type_fid: 0 crossing, 1 stop sign, 2 traffic light, 3 turn stop, 4 yield
-LANE_TYPES = {0: LaneType.STREET, 1: LaneType.BIKE}  # of lane_type_fid
-CITIES_KEPT = 4  # nuPlan has four: a worker that meets all of them still reads each once
+_VERSIONS_FILE = "nuplan-maps-v1.0.json"
+_STOP_SIGN = 1  # of stop_polygon_type_fid: 0 crossing, 1 stop sign, 2 traffic light, 3 turn stop, 4 yield
+_LANE_TYPES = {0: LaneType.STREET, 1: LaneType.BIKE}  # of lane_type_fid
+_CACHED_CITIES = 4  # nuPlan has four cities: each worker reads a map at most once
 
-LAYERS: Mapping[str, tuple[str, ...]] = {
+_LAYERS: Mapping[str, tuple[str, ...]] = {
     "baseline_paths": ("lane_fid", "lane_connector_fid"),
     "lanes_polygons": (
         "lane_group_fid", "lane_index", "lane_type_fid", "left_boundary_fid", "right_boundary_fid", "speed_limit_mps",
@@ -36,61 +36,66 @@ LAYERS: Mapping[str, tuple[str, ...]] = {
     "road_segments": (),
     "intersections": (),
 }  # fmt: skip
-OPTIONAL_LAYERS: Mapping[str, tuple[str, ...]] = {
+_OPTIONAL_LAYERS: Mapping[str, tuple[str, ...]] = {
     "generic_drivable_areas": (),
     "carpark_areas": (),
     "speed_bumps": (),
     "gen_lane_connectors_scaled_width_polygons": ("lane_connector_fid", "left_boundary_fid", "right_boundary_fid"),
 }
-OPTIONAL_COLUMNS: Mapping[str, tuple[str, ...]] = {"stop_polygons": ("lane_fids", "lane_connector_fids")}
-DRIVABLE_LAYERS = ("road_segments", "intersections", "generic_drivable_areas", "carpark_areas")
+_OPTIONAL_COLUMNS: Mapping[str, tuple[str, ...]] = {"stop_polygons": ("lane_fids", "lane_connector_fids")}
+_DRIVABLE_LAYERS = ("road_segments", "intersections", "generic_drivable_areas", "carpark_areas")
 
 
 @dataclass(frozen=True, kw_only=True)
 class MapLane:
-    """A lane or a lane connector; numbers are fids, and None where the map gives none."""
+    """A lane or a lane connector. References are fids; None where the map has no value."""
 
     fid: int
     is_connector: bool
-    baseline: Any  # LineString in driving direction
+    baseline: Any  # shapely LineString, in driving direction
     group: int | None  # lane group ("roadblock") or lane group connector
-    index: int | None  # within the group, from left to right
-    type: LaneType
+    index: int | None = None  # within the group, from left to right; connectors have none
+    type: LaneType = LaneType.STREET
     speed_limit_mps: float | None
-    left_boundary: int | None
-    right_boundary: int | None
-    leaves: int | None  # a connector's lane before it
-    leads_to: int | None  # a connector's lane after it
+    left_boundary: int | None = None
+    right_boundary: int | None = None
+    predecessor: int | None = None  # of a connector: the lane before it
+    successor: int | None = None  # of a connector: the lane after it
 
 
 @dataclass(frozen=True)
-class StopSign:
+class MapStopSign:
+    """An area to stop in, and the fids of what it applies to; if both are empty, all lanes through the area."""
+
     polygon: Any
     lanes: tuple[int, ...]
     connectors: tuple[int, ...]
 
 
-class Features:
-    """Shapes that can be asked which of them meet a region."""
+class SpatialIndex:
+    """Items with shapes, to be looked up by region."""
 
     def __init__(self, items: Sequence[Any], shapes: Sequence[Any]):
         self.items = list(items)
         self._tree = shapely.STRtree(list(shapes))
 
     def within(self, region: Any) -> list[Any]:
+        """The items whose shapes intersect the region, in their original order."""
         return [self.items[i] for i in sorted(self._tree.query(region, predicate="intersects").tolist())]
 
 
 @dataclass(frozen=True, kw_only=True)
 class CityMap:
-    lanes: Features  # MapLane
-    boundaries: Mapping[int, tuple[Any, int]]  # line, boundary_type_fid
-    drivable: Features  # polygons
-    crosswalks: Features
-    speed_bumps: Features
-    stop_signs: Features  # StopSign
-    roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes of a group
-    roadblock_connectors: Mapping[int, tuple[MapLane, ...]]  # lane connectors of a group connector
+    """The map of a city, or of a part of it, in world coordinates."""
+
+    lanes: SpatialIndex  # MapLane
+    boundaries: Mapping[int, tuple[Any, int]]  # by fid: line, boundary_type_fid
+    drivable: SpatialIndex  # polygons
+    crosswalks: SpatialIndex
+    speed_bumps: SpatialIndex
+    stop_signs: SpatialIndex  # MapStopSign
+    roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes by group
+    roadblock_connectors: Mapping[int, tuple[MapLane, ...]]  # lane connectors by group connector
 
     @staticmethod
     def of(
@@ -100,23 +105,29 @@ class CityMap:
         drivable: Sequence[Any],
         crosswalks: Sequence[Any] = (),
         speed_bumps: Sequence[Any] = (),
-        stop_signs: Sequence[StopSign] = (),
+        stop_signs: Sequence[MapStopSign] = (),
     ) -> "CityMap":
-        """A map of these lanes, connectors among them, and polygons."""
+        """Builds a map of lanes (connectors included), boundary lines by fid, and polygons."""
         return CityMap(
-            lanes=Features(lanes, [lane.baseline for lane in lanes]),
+            lanes=SpatialIndex(lanes, [lane.baseline for lane in lanes]),
             boundaries=boundaries,
-            drivable=Features(drivable, drivable),
-            crosswalks=Features(crosswalks, crosswalks),
-            speed_bumps=Features(speed_bumps, speed_bumps),
-            stop_signs=Features(stop_signs, [sign.polygon for sign in stop_signs]),
+            drivable=SpatialIndex(drivable, drivable),
+            crosswalks=SpatialIndex(crosswalks, crosswalks),
+            speed_bumps=SpatialIndex(speed_bumps, speed_bumps),
+            stop_signs=SpatialIndex(stop_signs, [sign.polygon for sign in stop_signs]),
             roadblocks=_groups(lane for lane in lanes if not lane.is_connector),
             roadblock_connectors=_groups(lane for lane in lanes if lane.is_connector),
         )
 
 
 def map_file(maps_root: Path, names: Sequence[str], log: Path) -> Path:
-    """The GeoPackage of a log's city: <maps_root>/<name>/<version>/map.gpkg."""
+    """Finds the GeoPackage <maps_root>/<name>/<version>/map.gpkg.
+
+    Args:
+        maps_root: folder of all maps.
+        names: candidates for the name of the city's folder, best first.
+        log: the log that needs the map, for the error message.
+    """
     if not maps_root.is_dir():
         raise SourceError(f"{maps_root} does not exist: expected nuPlan's maps, <location>/<version>/map.gpkg")
     there = sorted(path.name for path in maps_root.iterdir() if path.is_dir())
@@ -132,23 +143,23 @@ def map_file(maps_root: Path, names: Sequence[str], log: Path) -> Path:
     if len(files) != 1:
         raise SourceError(
             f"{maps_root / name} has {len(files)} files <version>/map.gpkg that could be meant, expected one, or "
-            f"{maps_root / VERSIONS_FILE} to name the version"
+            f"{maps_root / _VERSIONS_FILE} to name the version"
         )
     return files[0]
 
 
 def _version(maps_root: Path, name: str) -> str | None:
-    """The version of a city's map that the list beside the maps names."""
+    """The version of a city's map by the list in the maps folder."""
     try:
-        listed = json.loads((maps_root / VERSIONS_FILE).read_text())
+        listed = json.loads((maps_root / _VERSIONS_FILE).read_text())
         return str(listed[name]["version"])
     except (OSError, json.JSONDecodeError, KeyError, TypeError):
         return None
 
 
-@lru_cache(maxsize=CITIES_KEPT)
+@lru_cache(maxsize=_CACHED_CITIES)
 def city_map(file: str) -> CityMap:
-    """Reads a map; the last few are kept, in each process on its own."""
+    """Reads a map. Each process caches the last few."""
     layers = _read_layers(file)
     lanes = [*_lanes(layers), *_connectors(layers)]
     if not lanes:
@@ -160,7 +171,7 @@ def city_map(file: str) -> CityMap:
             int(fid): (line, -1 if (kind := _number(raw)) is None else kind)
             for fid, line, raw in zip(bounds.index, bounds["geometry"], bounds["boundary_type_fid"], strict=True)
         },
-        drivable=[shape for name in DRIVABLE_LAYERS if name in layers for shape in layers[name]["geometry"]],
+        drivable=[shape for name in _DRIVABLE_LAYERS if name in layers for shape in layers[name]["geometry"]],
         crosswalks=list(layers["crosswalks"]["geometry"]),
         speed_bumps=list(layers["speed_bumps"]["geometry"]) if "speed_bumps" in layers else [],
         stop_signs=list(_stop_signs(layers["stop_polygons"])),
@@ -168,15 +179,15 @@ def city_map(file: str) -> CityMap:
 
 
 def _read_layers(file: str) -> dict[str, Any]:
-    """The layers as tables indexed by fid, in the city's UTM zone."""
+    """Layers as tables indexed by fid, in the city's UTM zone."""
     try:
-        import geopandas  # noqa: F401 (pyogrio gives its tables)
+        import geopandas  # noqa: F401 (pyogrio returns its tables)
         import pyogrio
     except ImportError as error:
         raise SourceError("nuPlan's maps need geopandas and pyogrio: pip install 'waycode[nuplan]'") from error
     try:
         present = set(pyogrio.list_layers(file)[:, 0])
-        missing = [name for name in ("meta", *LAYERS) if name not in present]
+        missing = [name for name in ("meta", *_LAYERS) if name not in present]
         if missing:
             raise SourceError(f"{file} has no layer {', '.join(missing)}; it has {', '.join(sorted(present))}")
         meta = pyogrio.read_dataframe(file, layer="meta")
@@ -185,7 +196,7 @@ def _read_layers(file: str) -> dict[str, Any]:
             raise SourceError(
                 f"{file}: layer meta does not name one projectedCoordSystem; its keys are {list(meta['key'])}"
             )
-        wanted = {**LAYERS, **{name: columns for name, columns in OPTIONAL_LAYERS.items() if name in present}}
+        wanted = {**_LAYERS, **{name: columns for name, columns in _OPTIONAL_LAYERS.items() if name in present}}
         return {name: _read_layer(file, name, columns, systems.iloc[0]) for name, columns in wanted.items()}
     except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, KeyError) as error:
         raise SourceError(f"{file} cannot be read as a nuPlan map ({error})") from error
@@ -198,7 +209,7 @@ def _read_layer(file: str, layer: str, columns: Sequence[str], system: str) -> A
     missing = [column for column in columns if column not in present]
     if missing:
         raise SourceError(f"{file}: layer {layer} has no column {', '.join(missing)}; it has {', '.join(present)}")
-    used = [*columns, *(column for column in OPTIONAL_COLUMNS.get(layer, ()) if column in present)]
+    used = [*columns, *(column for column in _OPTIONAL_COLUMNS.get(layer, ()) if column in present)]
     table = pyogrio.read_dataframe(file, layer=layer, columns=used, fid_as_index=True, force_2d=True)
     if table.crs is None:
         raise SourceError(f"{file}: layer {layer} does not say in which coordinates it is stored")
@@ -217,12 +228,10 @@ def _lanes(layers: Mapping[str, Any]) -> Iterator[MapLane]:
                 baseline=baselines[int(row.Index)],
                 group=_number(row.lane_group_fid),
                 index=_number(row.lane_index),
-                type=LaneType.UNKNOWN if kind is None else LANE_TYPES.get(kind, LaneType.UNKNOWN),
+                type=LaneType.UNKNOWN if kind is None else _LANE_TYPES.get(kind, LaneType.UNKNOWN),
                 speed_limit_mps=_speed(row.speed_limit_mps),
                 left_boundary=_number(row.left_boundary_fid),
                 right_boundary=_number(row.right_boundary_fid),
-                leaves=None,
-                leads_to=None,
             )
 
 
@@ -238,18 +247,16 @@ def _connectors(layers: Mapping[str, Any]) -> Iterator[MapLane]:
                 is_connector=True,
                 baseline=baselines[int(row.Index)],
                 group=_number(row.lane_group_connector_fid),
-                index=None,
-                type=LaneType.STREET,
                 speed_limit_mps=_speed(row.speed_limit_mps),
                 left_boundary=None if side is None else _number(side.left_boundary_fid),
                 right_boundary=None if side is None else _number(side.right_boundary_fid),
-                leaves=_number(row.exit_lane_fid),
-                leads_to=_number(row.entry_lane_fid),
+                predecessor=_number(row.exit_lane_fid),
+                successor=_number(row.entry_lane_fid),
             )
 
 
 def _baselines(paths: Any, column: str) -> dict[int, Any]:
-    """The line of each lane (or connector); of several pieces in one row the longest counts."""
+    """The centreline of each lane (or connector). If a row has several pieces, the longest is used."""
     lines = {}
     for owner, shape in zip(paths[column], paths["geometry"], strict=True):
         fid = _number(owner)
@@ -258,11 +265,11 @@ def _baselines(paths: Any, column: str) -> dict[int, Any]:
     return lines
 
 
-def _stop_signs(polygons: Any) -> Iterator[StopSign]:
+def _stop_signs(polygons: Any) -> Iterator[MapStopSign]:
     for row in polygons.itertuples():
-        if _number(row.stop_polygon_type_fid) == STOP_SIGN:
-            named = (_numbers(getattr(row, column, "")) for column in OPTIONAL_COLUMNS["stop_polygons"])
-            yield StopSign(row.geometry, *named)
+        if _number(row.stop_polygon_type_fid) == _STOP_SIGN:
+            named = (_numbers(getattr(row, column, "")) for column in _OPTIONAL_COLUMNS["stop_polygons"])
+            yield MapStopSign(row.geometry, *named)
 
 
 def _groups(lanes: Iterator[MapLane]) -> dict[int, tuple[MapLane, ...]]:
@@ -274,7 +281,7 @@ def _groups(lanes: Iterator[MapLane]) -> dict[int, tuple[MapLane, ...]]:
 
 
 def _number(value: Any) -> int | None:
-    """An integer column with gaps comes as floats with NaN, or as text."""
+    """An integer, None if missing. Integer columns with gaps are read as floats with NaN, or as text."""
     if value is None or value == "" or value != value:
         return None
     return int(float(value))

@@ -1,4 +1,4 @@
-"""Generated traffic: random road networks, simulated with SUMO, cut into scenes."""
+"""Generated scenes: random road networks with traffic that SUMO simulates."""
 
 from waycode.sources.sumo.families import Family
 from waycode.sources.sumo.generate import SumoSettings, generate, generate_dataset

@@ -1,114 +1,164 @@
-"""One episode: a network, its traffic, and the smooth motion of everyone in it. A pure function of its seed."""
+"""One episode: a network, its traffic, and the smooth motion of all road users. A pure function of its seed.
 
+A generated scene is a window of an episode and stores both. `rebuild_traffic` prepares the same simulation again, for
+closed-loop simulation. SUMO's saved states do not reproduce a run, so it is always replayed from its seed.
+"""
+
+import json
 import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
+from jaxtyping import Bool, Float
 
-from waycode.sources.sumo.demand import Demand, draw_demand
-from waycode.sources.sumo.families import Family, NetworkPlan, plan_network
-from waycode.sources.sumo.netconvert import RoadNetwork, build_network
-from waycode.sources.sumo.recording import STEP_S, Life, Recording, record
-from waycode.sources.sumo.road_map import RoadMap, road_map
-from waycode.sources.sumo.slow_spells import MOTOR_MODES, SlowSpell, draw_spells
+from waycode.scene import Scene
+from waycode.sources.base import SourceError
+from waycode.sources.sumo.demand import MOTOR_MODES, draw_demand
+from waycode.sources.sumo.families import Family, plan_network
+from waycode.sources.sumo.netconvert import RoadNetwork, SignalLink, build_network
+from waycode.sources.sumo.recording import SUMO_STEP_S, Recording, SumoTrack, SumoTrafficPlan, record
+from waycode.sources.sumo.road_map import RoadMap, build_road_map
+from waycode.sources.sumo.slow_spells import draw_spells
 from waycode.sources.sumo.smoothing import BodyMotion, walking_motion, wheeled_motion
 
-WARM_UP_S = 25.0  # until the first vehicles have met in the middle
-RECORDED_S = 45.0
-GENERATOR_VERSION = 2  # raised when the same seed gives other scenes. 2: drivers who slow down without a reason
+_WARM_UP_S = 25.0  # until the first vehicles have met in the middle of the network
+_RECORDED_S = 45.0  # times at which windows may start
+GENERATOR_VERSION = 2  # raised when the same seed gives other scenes. Version 2 added slow spells
 
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSeed:
-    """All that is needed to make an episode again."""
+    """All that determines an episode."""
 
     family: Family
     numbers: tuple[int, int, int]  # dataset seed, shard, attempt
     version: int = GENERATOR_VERSION
 
-    def generator(self) -> np.random.Generator:
-        return np.random.default_rng([list(Family).index(self.family), *self.numbers])
-
 
 @dataclass(frozen=True, kw_only=True)
-class Traffic:
-    """What SUMO is started with."""
+class EpisodeWindow:
+    """The part of an episode that a scene shows."""
 
-    plan: NetworkPlan
-    network: RoadNetwork
-    demand: Demand
-    spells: dict[str, SlowSpell]  # by vehicle
-    sumo_seed: int
-    num_steps: int
+    ego: str  # id of the vehicle
+    current_step: int  # in the episode
+    history_steps: int  # before the current step
+    future_steps: int  # after the current step
+
+    @property
+    def steps(self) -> slice:
+        return slice(self.current_step - self.history_steps, self.current_step + self.future_steps + 1)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Episode:
+    """A simulated episode: its roads, and the smoothed motion of all U road users over S steps in world coordinates."""
+
     seed: EpisodeSeed
     roads: RoadMap
     recording: Recording
-    motions: dict[str, BodyMotion]  # by road user's id, over the steps of its life
-    first_step: int  # the end of the warm-up
+    first_step: int  # after the warm-up
+    ids: tuple[str, ...]
+    position_m: Float[np.ndarray, "U S 2"]  # of the box centres
+    heading_rad: Float[np.ndarray, "U S"]
+    velocity_mps: Float[np.ndarray, "U S 2"]
+    valid: Bool[np.ndarray, "U S"]
 
 
-def prepare_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> Traffic:
-    """Builds the network and draws the demand; the same seed always gives the same simulation."""
-    rng = seed.generator()
-    duration_s = WARM_UP_S + RECORDED_S + window_s
+def plan_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> SumoTrafficPlan:
+    """Builds the network and draws the demand; the same seed always gives the same simulation.
+
+    Args:
+        seed: of the episode.
+        folder: where SUMO's files are written.
+        window_s: length of a scene, by which the simulation is prolonged.
+    """
+    numbers = [list(Family).index(seed.family), *seed.numbers]
+    rng = np.random.default_rng(numbers)
+    duration_s = _WARM_UP_S + _RECORDED_S + window_s
     plan = plan_network(seed.family, rng)
     network = build_network(plan.network, folder, is_freeway=plan.is_freeway)
     demand = draw_demand(plan, network, rng, duration_s=duration_s)
-    return Traffic(
-        plan=plan,
+    spells = {}
+    if seed.version >= 2:  # scenes of version 1 can still be rebuilt
+        departures_s = {trip.id: trip.depart_s for trip in demand.trips if trip.type.mode in MOTOR_MODES}
+        spells = draw_spells(departures_s, np.random.default_rng([*numbers, seed.version]))
+    return SumoTrafficPlan(
         network=network,
         demand=demand,
-        spells=_spells(seed, demand),
+        spells=spells,
         sumo_seed=int(rng.integers(2**31)),
-        num_steps=round(duration_s / STEP_S),
+        num_steps=round(duration_s / SUMO_STEP_S),
     )
 
 
-def _spells(seed: EpisodeSeed, demand: Demand) -> dict[str, SlowSpell]:
-    """Who slows down without a reason; in scenes of the first version nobody did, and they can still be made again."""
-    if seed.version < 2:
-        return {}
-    motor = {trip.id: trip.depart_s for trip in demand.trips if trip.type.mode in MOTOR_MODES}
-    return draw_spells(motor, np.random.default_rng([list(Family).index(seed.family), *seed.numbers, seed.version]))
-
-
 def run_episode(seed: EpisodeSeed, *, window_s: float) -> Episode:
-    """Builds, simulates and smooths."""
+    """Builds the network, simulates the traffic and smooths its motion; `window_s` is the length of a scene."""
     with tempfile.TemporaryDirectory(prefix="waycode-sumo-") as name:
-        folder = Path(name)
-        traffic = prepare_traffic(seed, folder=folder, window_s=window_s)
-        roads = road_map(traffic.network)
-        recording = record(
-            traffic.network.path,
-            traffic.demand,
-            spells=traffic.spells,
-            folder=folder,
-            seed=traffic.sumo_seed,
-            num_steps=traffic.num_steps,
-        )
+        traffic = plan_traffic(seed, folder=Path(name), window_s=window_s)
+        roads = build_road_map(traffic.network)
+        recording = record(traffic, Path(name))
+    shape = (len(recording.tracks), recording.num_steps)
+    position, velocity = np.zeros((2, *shape, 2))
+    heading, valid = np.zeros(shape), np.zeros(shape, np.bool_)
+    for row, track in enumerate(recording.tracks):
+        motion = _smooth_motion(track)
+        span = slice(track.first_step, track.first_step + len(track.heading_rad))
+        position[row, span], velocity[row, span] = motion.position_m, motion.velocity_mps
+        heading[row, span], valid[row, span] = motion.heading_rad, True
     return Episode(
         seed=seed,
         roads=roads,
         recording=recording,
-        motions={life.id: _motion(life) for life in recording.lives},
-        first_step=round(WARM_UP_S / STEP_S),
+        first_step=round(_WARM_UP_S / SUMO_STEP_S),
+        ids=tuple(track.id for track in recording.tracks),
+        position_m=position,
+        heading_rad=heading,
+        velocity_mps=velocity,
+        valid=valid,
     )
 
 
-def _motion(life: Life) -> BodyMotion:
-    start_heading = float(life.heading_rad[0])
-    if life.type.mode == "pedestrian":
-        return walking_motion(life.position_m, start_heading, dt_s=STEP_S)
+def _smooth_motion(track: SumoTrack) -> BodyMotion:
+    start_heading = float(track.heading_rad[0])
+    if track.type.mode == "pedestrian":
+        return walking_motion(track.position_m, start_heading, dt_s=SUMO_STEP_S)
     return wheeled_motion(
-        life.position_m,
+        track.position_m,
         start_heading,
-        length_m=life.type.length_m,
-        wheelbase_m=life.type.wheelbase_m,
-        front_overhang_m=life.type.front_overhang_m,
-        dt_s=STEP_S,
+        length_m=track.type.length_m,
+        wheelbase_m=track.type.wheelbase_m,
+        front_overhang_m=track.type.front_overhang_m,
+        dt_s=SUMO_STEP_S,
     )
+
+
+def origin_of(scene: Scene) -> tuple[EpisodeSeed, EpisodeWindow]:
+    """The episode and window of a generated scene. Raises `SourceError` for other scenes."""
+    if scene.source != "sumo" or scene.rebuild is None:
+        raise SourceError(
+            f"scene {scene.id!r} comes from {scene.source!r}: only generated scenes can be rebuilt in SUMO"
+        )
+    content = json.loads(scene.rebuild)
+    episode = content["episode"]
+    seed = EpisodeSeed(
+        family=Family(episode["family"]), numbers=tuple(episode["numbers"]), version=episode.get("version", 1)
+    )
+    return seed, EpisodeWindow(**content["window"])
+
+
+def rebuild_traffic(scene: Scene, folder: Path) -> tuple[SumoTrafficPlan, EpisodeWindow]:
+    """The simulation that a generated scene was cut from, and its window. SUMO's files are written to `folder`."""
+    seed, window = origin_of(scene)
+    window_s = (window.history_steps + window.future_steps) * SUMO_STEP_S
+    return plan_traffic(seed, folder=folder, window_s=window_s), window
+
+
+def signal_links(scene: Scene, network: RoadNetwork) -> tuple[SignalLink, ...]:
+    """The signal links of a scene's signals, in their order; `network` is that of `rebuild_traffic`."""
+    link_of = {link.internal_lane: link for link in network.signal_links}
+    lanes = [scene.map.lanes.ids[lane] for lane in scene.signals.lanes]
+    missing = [lane for lane in lanes if lane not in link_of]
+    if missing:
+        raise SourceError(f"scene {scene.id!r} has signals on lanes {missing}, but its rebuilt network has none there")
+    return tuple(link_of[lane] for lane in lanes)

@@ -1,4 +1,4 @@
-"""Makes datasets of generated traffic: shards of scenes over all families, balanced by manoeuvre."""
+"""Generates datasets: shards with scenes of all families, balanced by manoeuvre."""
 
 from collections import Counter
 from collections.abc import Callable, Iterator
@@ -11,23 +11,23 @@ from waycode.dataset.dataset import DatasetInfo, ShardContents, write_dataset
 from waycode.scene import Scene
 from waycode.scene.manoeuvre import Manoeuvre
 from waycode.sources.base import SourceError
-from waycode.sources.sumo.episode import GENERATOR_VERSION, EpisodeSeed, run_episode
+from waycode.sources.sumo.episode import GENERATOR_VERSION, EpisodeSeed, EpisodeWindow, run_episode
 from waycode.sources.sumo.families import Family
-from waycode.sources.sumo.recording import STEP_S
-from waycode.sources.sumo.windows import EpisodeArrays, Window, candidates, cut_scene, faults_of_window
+from waycode.sources.sumo.recording import SUMO_STEP_S
+from waycode.sources.sumo.windows import candidate_windows, cut_scene, rejection_reason
 
-SCENES_PER_SHARD = 50
-MIN_GAP_S = 4.0  # between two windows of one episode with the same ego
-MAX_ATTEMPTS = 8
+_SCENES_PER_SHARD = 50
+_MIN_GAP_S = 4.0  # between two windows of one episode with the same ego
+_MAX_ATTEMPTS = 8  # episodes per family and shard
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumoSettings:
-    """What a generated dataset is made of."""
+    """Settings of a generated dataset."""
 
     num_scenes: int = 2000
     seed: int = 0
-    history_s: float = 1.0
+    history_s: float = 1.0  # before the current step
     duration_s: float = 8.0  # the future after the current step: 8 s for open loop, 15 s for closed loop
     families: tuple[Family, ...] = tuple(Family)
 
@@ -45,11 +45,11 @@ class SumoSettings:
 
     @property
     def history_steps(self) -> int:
-        return round(self.history_s / STEP_S)
+        return round(self.history_s / SUMO_STEP_S)
 
     @property
     def future_steps(self) -> int:
-        return round(self.duration_s / STEP_S)
+        return round(self.duration_s / SUMO_STEP_S)
 
 
 @dataclass(frozen=True)
@@ -66,15 +66,17 @@ def generate_dataset(
     workers: int = 1,
     on_shard: Callable[[int], None] = lambda num_scenes: None,
 ) -> DatasetInfo:
-    """Writes a dataset of generated scenes; the same settings give the same bytes for any number of workers."""
-    starts = range(0, settings.num_scenes, SCENES_PER_SHARD)
-    shards = [
-        _Shard(settings, index, min(SCENES_PER_SHARD, settings.num_scenes - start))
-        for index, start in enumerate(starts)
-    ]
+    """Writes a dataset of generated scenes. The same settings give the same bytes for any number of workers.
+
+    Args:
+        out: folder of the dataset. A run that was interrupted continues there.
+        settings: what to generate.
+        workers: number of processes.
+        on_shard: called with the number of scenes of each finished shard.
+    """
     return write_dataset(
         out,
-        shards,
+        _shards(settings),
         make=_make_shard,
         source="sumo",
         settings={**asdict(settings), "families": list(settings.families), "generator_version": GENERATOR_VERSION},
@@ -84,23 +86,30 @@ def generate_dataset(
 
 
 def generate(settings: SumoSettings) -> Iterator[Scene]:
-    """The scenes of `generate_dataset`, one after the other, without writing them."""
-    for index, start in enumerate(range(0, settings.num_scenes, SCENES_PER_SHARD)):
-        count = min(SCENES_PER_SHARD, settings.num_scenes - start)
-        yield from _make_shard(_Shard(settings, index, count)).scenes
+    """The scenes of `generate_dataset`, one at a time, without writing them."""
+    for shard in _shards(settings):
+        yield from _make_shard(shard).scenes
+
+
+def _shards(settings: SumoSettings) -> list[_Shard]:
+    starts = range(0, settings.num_scenes, _SCENES_PER_SHARD)
+    return [
+        _Shard(settings, index, min(_SCENES_PER_SHARD, settings.num_scenes - start))
+        for index, start in enumerate(starts)
+    ]
 
 
 def _make_shard(shard: _Shard) -> ShardContents:
-    """The scenes of one shard: as many from each family as can be, from episodes of its own."""
+    """The scenes of one shard, in equal numbers from each family."""
     scenes: list[Scene] = []
     rejected: Counter[str] = Counter()
     chosen: Counter[Manoeuvre] = Counter()
     families = shard.settings.families
     for position, family in enumerate(families):
-        # A shard that does not divide evenly starts with another family than the one before it.
+        # The remainder of an uneven division goes to other families in each shard.
         place = (position - shard.index) % len(families)
         wanted = shard.num_scenes // len(families) + (place < shard.num_scenes % len(families))
-        for attempt in range(MAX_ATTEMPTS):
+        for attempt in range(_MAX_ATTEMPTS):
             if wanted == 0:
                 break
             seed = EpisodeSeed(family=family, numbers=(shard.settings.seed, shard.index, attempt))
@@ -109,7 +118,7 @@ def _make_shard(shard: _Shard) -> ShardContents:
             wanted -= len(made)
         if wanted:
             raise SourceError(
-                f"family {family} gave too few good scenes in {MAX_ATTEMPTS} episodes (shard {shard.index})"
+                f"family {family} gave too few good scenes in {_MAX_ATTEMPTS} episodes (shard {shard.index})"
             )
     return ShardContents(scenes, rejected)
 
@@ -117,15 +126,22 @@ def _make_shard(shard: _Shard) -> ShardContents:
 def _scenes_of_episode(
     seed: EpisodeSeed, settings: SumoSettings, *, wanted: int, chosen: Counter[Manoeuvre], rejected: Counter[str]
 ) -> list[Scene]:
-    """Up to `wanted` good scenes of an episode, always of the manoeuvre that was chosen least so far."""
+    """Up to `wanted` good scenes of one episode, each of the manoeuvre that is rarest so far.
+
+    Args:
+        seed: of the episode.
+        settings: of the dataset.
+        wanted: largest number of scenes.
+        chosen: scenes of the shard by manoeuvre; updated here.
+        rejected: rejected windows by reason; updated here.
+    """
     episode = run_episode(seed, window_s=settings.history_s + settings.duration_s)
-    arrays = EpisodeArrays.of(episode)
-    waiting = candidates(episode, arrays, history_steps=settings.history_steps, future_steps=settings.future_steps)
+    waiting = candidate_windows(episode, history_steps=settings.history_steps, future_steps=settings.future_steps)
     rng = np.random.default_rng([*seed.numbers, len(waiting)])
     for windows in waiting.values():
         rng.shuffle(windows)
     scenes: list[Scene] = []
-    taken: list[Window] = []
+    taken: list[EpisodeWindow] = []
     while waiting and len(scenes) < wanted:
         manoeuvre = min(waiting, key=lambda kind: (chosen[kind], str(kind)))
         window = waiting[manoeuvre].pop()
@@ -133,10 +149,10 @@ def _scenes_of_episode(
             del waiting[manoeuvre]
         if any(_too_close(window, other) for other in taken):
             continue
-        scene = cut_scene(episode, arrays, window, scene_id=_scene_id(seed, chosen.total()))
-        fault = faults_of_window(scene)
-        if fault is not None:
-            rejected[fault] += 1
+        scene = cut_scene(episode, window, scene_id=_scene_id(seed, chosen.total()))
+        reason = rejection_reason(scene)
+        if reason is not None:
+            rejected[reason] += 1
             continue
         scenes.append(scene)
         taken.append(window)
@@ -144,13 +160,13 @@ def _scenes_of_episode(
     return scenes
 
 
-def _too_close(one: Window, other: Window) -> bool:
-    """Whether two windows would show nearly the same: the same ego, or the same moment."""
-    gap_s = abs(one.current_step - other.current_step) * STEP_S
-    return gap_s < MIN_GAP_S and (one.ego == other.ego or gap_s == 0)
+def _too_close(one: EpisodeWindow, other: EpisodeWindow) -> bool:
+    """Whether two windows are nearly the same: the same ego at nearly the same time, or the same time."""
+    gap_s = abs(one.current_step - other.current_step) * SUMO_STEP_S
+    return gap_s < _MIN_GAP_S and (one.ego == other.ego or gap_s == 0)
 
 
 def _scene_id(seed: EpisodeSeed, place: int) -> str:
-    """The family, the dataset's seed, the shard, and the scene's place in it."""
+    """<family>-<seed of the dataset>-<shard>-<place in the shard>."""
     dataset_seed, shard, _ = seed.numbers
     return f"{seed.family}-{dataset_seed}-{shard:05d}-{place:02d}"

@@ -1,8 +1,8 @@
-"""Builds networks with SUMO's netconvert and reads what it made (`.net.xml`) as typed values in world coordinates."""
+"""Builds networks with SUMO's netconvert and reads the result (`.net.xml`) as typed values in world coordinates."""
 
 import shutil
 import subprocess
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -14,54 +14,51 @@ import shapely
 from waycode.sources.base import SourceError
 from waycode.sources.sumo.plain import (
     MOTOR_CLASSES,
-    Connection,
     Edge,
-    Node,
+    LinePoints,
     PlainNetwork,
-    Points,
-    SignalTiming,
     VehicleClass,
 )
 
-OPTIONS = (
+_OPTIONS = (
     "--junctions.internal-link-detail", "15",
     "--junctions.corner-detail", "8",
     "--junctions.limit-turn-speed", "3.0",
     "--junctions.limit-turn-speed.min-angle", "10",
     "--crossings.guess", "true",
-    "--crossings.guess.speed-threshold", "25",  # else faster roads get no crossings and pedestrians are cut off
+    "--crossings.guess.speed-threshold", "25",  # otherwise faster roads get no crossings
     "--walkingareas", "true",
     "--no-turnarounds", "true",
-    "--offset.disable-normalization", "true",  # coordinates stay those of the plain network
+    "--offset.disable-normalization", "true",  # keeps the coordinates of the plain network
     "--precision", "3",
 )  # fmt: skip
 
 
 class NetconvertError(SourceError):
-    """netconvert is missing, or refused a network or warned of it."""
+    """netconvert is missing, failed, or printed a warning."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class LaneInfo:
-    """A lane of the built network; `shape_m` [p, 2] is its centreline in driving direction."""
+    """A lane of the built network."""
 
     id: str  # "<edge id>_<index>"
     edge_id: str
     index: int  # from the right
-    shape_m: Points
-    length_m: float  # by which SUMO counts positions
+    shape_m: LinePoints  # centreline in driving direction
+    length_m: float  # SUMO's, which may differ from that of the shape
     width_m: float
-    speed_mps: float
+    speed_mps: float  # limit
     allowed: frozenset[VehicleClass]
 
     @property
     def is_internal(self) -> bool:
-        """Whether it lies within a junction."""
+        """Whether the lane lies within a junction."""
         return self.edge_id.startswith(":")
 
     @property
     def is_for_vehicles(self) -> bool:
-        """Whether it is more than a sidewalk; bicycles are vehicles."""
+        """Whether vehicles, bicycles included, may use the lane: false for sidewalks."""
         return bool(self.allowed - {VehicleClass.PEDESTRIAN})
 
     @property
@@ -71,25 +68,20 @@ class LaneInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class EdgeInfo:
-    """A normal edge (none within junctions)."""
+    """An edge outside junctions."""
 
     id: str
-    from_junction: str
-    to_junction: str
-    lanes: tuple[str, ...]  # lane ids from right to left, the sidewalk included
-    length_m: float
-    speed_mps: float
-    allowed: frozenset[VehicleClass]  # in any of its lanes
-    has_sidewalk: bool
+    lanes: tuple[str, ...]  # lane ids from the right, including the sidewalk
+    speed_mps: float  # limit of the fastest lane
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConnectionInfo:
-    """A way from lane to lane; `via_lane` is the internal lane to go through, and connections go on from there."""
+    """A link from lane to lane."""
 
     from_lane: str
     to_lane: str
-    via_lane: str | None
+    via_lane: str | None  # internal lane on the way; further connections start from it
     direction: str  # SUMO's letters: s straight, l left, r right, L and R partially left and right, t turn around
     state: str  # SUMO's letters: M major, m minor, s stop, w all-way stop, o and O signals ...
     signal_id: str | None
@@ -98,59 +90,39 @@ class ConnectionInfo:
 
 @dataclass(frozen=True, kw_only=True)
 class SignalLink:
-    """A traffic-light-controlled way through a junction: its light is letter `link_index` of the signal's state."""
+    """A path through a junction that a traffic light controls."""
 
     signal_id: str
-    link_index: int
-    approach_lane: str
-    internal_lane: str  # the signalled lane of `Scene.signals`
-    stop_point_m: tuple[float, float]  # the end of the approach lane
+    link_index: int  # letter of the signal's state that shows this light
+    internal_lane: str  # signalled lane of `Scene.signals`
+    stop_point_m: tuple[float, float]  # end of the lane before the junction
 
 
 @dataclass(frozen=True, kw_only=True)
 class Crossing:
-    """Where pedestrians cross a road; `shape_m` [p, 2] is its centreline."""
+    """A pedestrian crossing."""
 
     id: str
-    shape_m: Points
+    shape_m: LinePoints  # centreline
     width_m: float
-    crossed_edges: tuple[str, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class RoadNetwork:
-    """A built network, all in world coordinates; every mapping is in sorted order."""
+    """A built network in world coordinates. Mappings are sorted by key."""
 
-    path: Path  # the .net.xml, for sumo
+    path: Path  # the .net.xml file
     is_freeway: bool
     edges: Mapping[str, EdgeInfo]
-    lanes: Mapping[str, LaneInfo]  # normal and internal lanes, sidewalks too; no crossings and walking areas
-    connections: tuple[ConnectionInfo, ...]  # sorted; internal parts too
+    lanes: Mapping[str, LaneInfo]  # including internal lanes and sidewalks, without crossings and walking areas
+    connections: tuple[ConnectionInfo, ...]  # sorted; including those of internal lanes
     crossings: tuple[Crossing, ...]
-    junction_shapes_m: Mapping[str, Points]  # outlines of the junctions that are more than an end of a road
+    junction_shapes_m: Mapping[str, LinePoints]  # outlines of junctions, without dead ends
     signal_links: tuple[SignalLink, ...]
 
     def successors_of_edge(self, edge_id: str, vehicle_class: VehicleClass) -> tuple[str, ...]:
-        """The edges that this class can go on to (for pedestrians use SUMO's own routing: they walk both ways)."""
+        """The edges that vehicles of a class can reach next. Not for pedestrians, who walk in both directions."""
         return self._successors.get((edge_id, vehicle_class), ())
-
-    def entries(self, vehicle_class: VehicleClass) -> tuple[str, ...]:
-        """Edges open to this class that it can come to from nowhere."""
-        reached = {after for (_, kind), edges in self._successors.items() if kind == vehicle_class for after in edges}
-        return tuple(edge.id for edge in self._open_to(vehicle_class) if edge.id not in reached)
-
-    def exits(self, vehicle_class: VehicleClass) -> tuple[str, ...]:
-        """Edges open to this class that lead it nowhere."""
-        return tuple(
-            edge.id for edge in self._open_to(vehicle_class) if not self.successors_of_edge(edge.id, vehicle_class)
-        )
-
-    @property
-    def sidewalk_edges(self) -> tuple[str, ...]:
-        return tuple(edge.id for edge in self.edges.values() if edge.has_sidewalk)
-
-    def _open_to(self, vehicle_class: VehicleClass) -> list[EdgeInfo]:
-        return [edge for edge in self.edges.values() if vehicle_class in edge.allowed]
 
     @cached_property
     def _successors(self) -> dict[tuple[str, VehicleClass], tuple[str, ...]]:
@@ -165,23 +137,30 @@ class RoadNetwork:
 
 
 def build_network(plain: PlainNetwork, folder: Path, *, is_freeway: bool = False) -> RoadNetwork:
-    """Writes the plain XML to the folder, runs netconvert there and reads the `net.xml` that it makes."""
+    """Writes the plain XML files to the folder, runs netconvert, and reads the `net.xml` file that it writes."""
     nodes, edges, connections = write_plain(plain, folder)
     path = folder / "net.xml"
-    inputs = ["-n", nodes, "-e", edges, "-x", connections, "-o", path]
-    command = [netconvert_binary(), *map(str, inputs), *OPTIONS, *_timing_options(plain.signal_timing)]
+    timing = plain.signal_timing
+    arguments = [
+        "-n", nodes, "-e", edges, "-x", connections, "-o", path,
+        *_OPTIONS,
+        "--tls.cycle.time", timing.cycle_s,
+        "--tls.yellow.time", timing.yellow_s,
+        "--tls.left-green.time", timing.left_green_s,
+    ]  # fmt: skip
+    command = [netconvert_binary(), *map(str, arguments)]
     result = subprocess.run(command, capture_output=True, text=True, check=False)
     complaints = [line for line in result.stderr.splitlines() if line.startswith(("Error", "Warning"))]
     if result.returncode != 0 or complaints:
-        said = "; ".join(complaints[:5]) or result.stderr.strip()[-500:]
+        output = "; ".join(complaints[:5]) or result.stderr.strip()[-500:] or "no output"
         raise NetconvertError(
-            f"netconvert (exit code {result.returncode}) complained of the network in {folder}: {said or 'nothing'}"
+            f"netconvert (exit code {result.returncode}) complained about the network in {folder}: {output}"
         )
     return read_network(path, is_freeway=is_freeway)
 
 
 def netconvert_binary() -> str:
-    """The path of the program, from the eclipse-sumo package or else from PATH."""
+    """Path of the program, from the eclipse-sumo package if installed, else from PATH."""
     try:
         import sumo
     except ImportError:
@@ -194,39 +173,29 @@ def netconvert_binary() -> str:
     return found
 
 
-def _timing_options(timing: SignalTiming) -> list[str]:
-    return [
-        "--tls.cycle.time", str(timing.cycle_s),
-        "--tls.yellow.time", str(timing.yellow_s),
-        "--tls.left-green.time", str(timing.left_green_s),
-    ]  # fmt: skip
-
-
 def write_plain(network: PlainNetwork, folder: Path) -> tuple[Path, Path, Path]:
-    """Writes files of nodes, edges and connections; the same network always gives the same bytes."""
-    nodes, edges, connections = (folder / f"plain.{kind}.xml" for kind in ("nod", "edg", "con"))
-    _write(nodes, "nodes", [_node_element(node) for node in network.nodes])
-    _write(edges, "edges", [_edge_element(edge) for edge in network.edges])
-    _write(connections, "connections", [_connection_element(link) for link in network.connections])
-    return nodes, edges, connections
+    """Writes files of nodes, edges and connections. The same network always gives the same bytes."""
+    nodes, edges, connections = (ElementTree.Element(name) for name in ("nodes", "edges", "connections"))
+    for node in network.nodes:
+        x_m, y_m = node.position_m
+        attributes = {"id": node.id, "x": _number(x_m), "y": _number(y_m), "type": str(node.type)}
+        if node.radius_m is not None:
+            attributes["radius"] = _number(node.radius_m)
+        ElementTree.SubElement(nodes, "node", attributes)
+    for edge in network.edges:
+        _add_edge(edges, edge)
+    for link in network.connections:
+        attributes = {"from": link.from_edge, "to": link.to_edge}
+        attributes |= {"fromLane": str(link.from_lane), "toLane": str(link.to_lane)}
+        ElementTree.SubElement(connections, "connection", attributes)
+    paths = (folder / "plain.nod.xml", folder / "plain.edg.xml", folder / "plain.con.xml")
+    for path, root in zip(paths, (nodes, edges, connections), strict=True):
+        path.write_bytes(ElementTree.tostring(root))
+    return paths
 
 
-def _write(path: Path, root_name: str, elements: list[ElementTree.Element]) -> None:
-    root = ElementTree.Element(root_name)
-    root.extend(elements)
-    path.write_bytes(ElementTree.tostring(root))
-
-
-def _node_element(node: Node) -> ElementTree.Element:
-    x_m, y_m = node.position_m
-    attributes = {"id": node.id, "x": _number(x_m), "y": _number(y_m), "type": str(node.type)}
-    if node.radius_m is not None:
-        attributes["radius"] = _number(node.radius_m)
-    return ElementTree.Element("node", attributes)
-
-
-def _edge_element(edge: Edge) -> ElementTree.Element:
-    line = shapely.LineString(edge.shape_m).simplify(0.004)  # fewer points on straights: everything after is faster
+def _add_edge(parent: ElementTree.Element, edge: Edge) -> None:
+    line = shapely.LineString(edge.shape_m).simplify(0.004)  # fewer points on straights, for speed
     attributes = {
         "id": edge.id,
         "from": edge.start,
@@ -237,18 +206,10 @@ def _edge_element(edge: Edge) -> ElementTree.Element:
         "spreadType": "right",
         "shape": " ".join(f"{_number(x_m)},{_number(y_m)}" for x_m, y_m in line.coords),
     }
-    element = ElementTree.Element("edge", attributes)
+    element = ElementTree.SubElement(parent, "edge", attributes)
     for index, lane in enumerate(edge.lanes):
         allowed = " ".join(sorted(lane.allowed))
-        lane_attributes = {"index": str(index), "width": _number(lane.width_m), "allow": allowed}
-        element.append(ElementTree.Element("lane", lane_attributes))
-    return element
-
-
-def _connection_element(link: Connection) -> ElementTree.Element:
-    attributes = {"from": link.from_edge, "to": link.to_edge}
-    attributes |= {"fromLane": str(link.from_lane), "toLane": str(link.to_lane)}
-    return ElementTree.Element("connection", attributes)
+        ElementTree.SubElement(element, "lane", {"index": str(index), "width": _number(lane.width_m), "allow": allowed})
 
 
 def _number(value: float) -> str:
@@ -256,7 +217,7 @@ def _number(value: float) -> str:
 
 
 def read_network(path: Path, *, is_freeway: bool = False) -> RoadNetwork:
-    """Reads a .net.xml."""
+    """Reads a .net.xml file."""
     try:
         root = ElementTree.parse(path).getroot()  # noqa: S314 (our own file)
     except (OSError, ElementTree.ParseError) as error:
@@ -267,17 +228,20 @@ def read_network(path: Path, *, is_freeway: bool = False) -> RoadNetwork:
     normal = by_function.get("normal", [])
     lanes = [_lane(lane, edge) for edge in normal + by_function.get("internal", []) for lane in edge.iter("lane")]
     lanes_by_id = {lane.id: lane for lane in sorted(lanes, key=lambda lane: lane.id)}
-    connections = [_connection(element, lanes_by_id) for element in root.iter("connection")]
-    known = tuple(sorted((link for link in connections if link is not None), key=_connection_key))
+    found = (_connection(element, lanes_by_id) for element in root.iter("connection"))
+    connections = sorted(
+        (link for link in found if link is not None),
+        key=lambda link: (link.from_lane, link.to_lane, link.via_lane or ""),
+    )
     return RoadNetwork(
         path=path,
         is_freeway=is_freeway,
         edges={edge.id: edge for edge in sorted((_edge(edge, lanes_by_id) for edge in normal), key=lambda e: e.id)},
         lanes=lanes_by_id,
-        connections=known,
+        connections=tuple(connections),
         crossings=tuple(sorted(map(_crossing, by_function.get("crossing", [])), key=lambda crossing: crossing.id)),
         junction_shapes_m=_junction_shapes(root),
-        signal_links=_signal_links(known, lanes_by_id),
+        signal_links=_signal_links(connections, lanes_by_id),
     )
 
 
@@ -305,20 +269,12 @@ def _allowed(lane: ElementTree.Element) -> frozenset[VehicleClass]:
 
 def _edge(edge: ElementTree.Element, lanes: Mapping[str, LaneInfo]) -> EdgeInfo:
     own = [lanes[lane.attrib["id"]] for lane in edge.iter("lane")]
-    return EdgeInfo(
-        id=edge.attrib["id"],
-        from_junction=edge.attrib["from"],
-        to_junction=edge.attrib["to"],
-        lanes=tuple(lane.id for lane in sorted(own, key=lambda lane: lane.index)),
-        length_m=own[0].length_m,
-        speed_mps=max(lane.speed_mps for lane in own),
-        allowed=frozenset().union(*(lane.allowed for lane in own)),
-        has_sidewalk=any(lane.allowed == {VehicleClass.PEDESTRIAN} for lane in own),
-    )
+    lane_ids = tuple(lane.id for lane in sorted(own, key=lambda lane: lane.index))
+    return EdgeInfo(id=edge.attrib["id"], lanes=lane_ids, speed_mps=max(lane.speed_mps for lane in own))
 
 
 def _connection(element: ElementTree.Element, lanes: Mapping[str, LaneInfo]) -> ConnectionInfo | None:
-    """The connection, or None for one between sidewalks, walking areas and crossings."""
+    """The connection; None for connections of sidewalks, walking areas and crossings."""
     from_lane = f"{element.attrib['from']}_{element.attrib['fromLane']}"
     to_lane = f"{element.attrib['to']}_{element.attrib['toLane']}"
     if not all(lane in lanes and lanes[lane].is_for_vehicles for lane in (from_lane, to_lane)):
@@ -334,19 +290,12 @@ def _connection(element: ElementTree.Element, lanes: Mapping[str, LaneInfo]) -> 
     )
 
 
-def _connection_key(link: ConnectionInfo) -> tuple[str, str, str]:
-    return link.from_lane, link.to_lane, link.via_lane or ""
-
-
 def _crossing(edge: ElementTree.Element) -> Crossing:
     lane = edge[0]
-    crossed = tuple(sorted(edge.get("crossingEdges", "").split()))
-    return Crossing(
-        id=edge.attrib["id"], shape_m=_shape(lane), width_m=float(lane.get("width", "4")), crossed_edges=crossed
-    )
+    return Crossing(id=edge.attrib["id"], shape_m=_shape(lane), width_m=float(lane.get("width", "4")))
 
 
-def _junction_shapes(root: ElementTree.Element) -> dict[str, Points]:
+def _junction_shapes(root: ElementTree.Element) -> dict[str, LinePoints]:
     shapes = {
         junction.attrib["id"]: _shape(junction)
         for junction in root.iter("junction")
@@ -355,7 +304,7 @@ def _junction_shapes(root: ElementTree.Element) -> dict[str, Points]:
     return {name: shape for name, shape in sorted(shapes.items()) if len(shape) >= 3}
 
 
-def _signal_links(links: tuple[ConnectionInfo, ...], lanes: Mapping[str, LaneInfo]) -> tuple[SignalLink, ...]:
+def _signal_links(links: Sequence[ConnectionInfo], lanes: Mapping[str, LaneInfo]) -> tuple[SignalLink, ...]:
     found = []
     for link in links:
         if link.signal_id is None or link.link_index is None or link.via_lane is None:
@@ -363,14 +312,14 @@ def _signal_links(links: tuple[ConnectionInfo, ...], lanes: Mapping[str, LaneInf
         x_m, y_m = lanes[link.from_lane].shape_m[-1].tolist()
         found.append(
             SignalLink(
-                signal_id=link.signal_id, link_index=link.link_index, approach_lane=link.from_lane,
-                internal_lane=link.via_lane, stop_point_m=(x_m, y_m),
+                signal_id=link.signal_id, link_index=link.link_index, internal_lane=link.via_lane,
+                stop_point_m=(x_m, y_m),
             )
         )  # fmt: skip
     return tuple(sorted(found, key=lambda link: (link.signal_id, link.link_index, link.internal_lane)))
 
 
-def _shape(element: ElementTree.Element) -> Points:
-    """The points of a `shape` attribute; a height, if any, is left out."""
+def _shape(element: ElementTree.Element) -> LinePoints:
+    """The points of a `shape` attribute, without heights."""
     points = [point.split(",")[:2] for point in element.attrib["shape"].split()]
     return np.array(points, np.float64).reshape(-1, 2)

@@ -1,4 +1,4 @@
-"""Runs SUMO in this process and writes down what happens."""
+"""Runs SUMO in this process and records all road users and signals."""
 
 import contextlib
 import io
@@ -11,14 +11,15 @@ import numpy as np
 from jaxtyping import Float
 
 from waycode.sources.base import SourceError
-from waycode.sources.sumo.demand import Demand
-from waycode.sources.sumo.road_users import RoadUserType
-from waycode.sources.sumo.slow_spells import SlowSpell, SpellKeeper
+from waycode.sources.sumo.demand import Demand, RoadUserType
+from waycode.sources.sumo.netconvert import RoadNetwork
+from waycode.sources.sumo.slow_spells import SlowSpell, SlowSpellController
 
-STEP_S = 0.1
+SUMO_STEP_S = 0.1
 
-SUMO_OPTIONS = (
-    "--step-length", str(STEP_S),
+_SUMO_OPTIONS = (
+    # Sublane model with ballistic updates; collisions are reported, not resolved; vehicles are never teleported.
+    "--step-length", str(SUMO_STEP_S),
     "--lateral-resolution", "0.4",
     "--step-method.ballistic", "true",
     "--collision.action", "warn",
@@ -34,59 +35,68 @@ SUMO_OPTIONS = (
 
 
 @dataclass(frozen=True, kw_only=True)
-class Life:
-    """What SUMO reported of one road user: the front bumper of a vehicle, the middle of a person."""
+class SumoTrafficPlan:
+    """The input of a SUMO simulation."""
+
+    network: RoadNetwork
+    demand: Demand
+    spells: dict[str, SlowSpell]  # by vehicle id
+    sumo_seed: int
+    num_steps: int  # of the whole episode
+
+
+@dataclass(frozen=True, kw_only=True)
+class SumoTrack:
+    """What SUMO reported of one road user over its n steps in the simulation."""
 
     id: str
     type: RoadUserType
     first_step: int
-    position_m: Float[np.ndarray, "n 2"]
+    position_m: Float[np.ndarray, "n 2"]  # front bumper of a vehicle, centre of a pedestrian
     heading_rad: Float[np.ndarray, " n"]
     route: tuple[str, ...]  # edges
 
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
+    """What SUMO reported of a whole episode."""
+
     num_steps: int
-    lives: tuple[Life, ...]  # sorted by id
+    tracks: tuple[SumoTrack, ...]  # sorted by id
     signal_states: dict[str, list[str]]  # by signal id: SUMO's state letters at each step
 
 
-def load_libsumo() -> Any:
-    """SUMO as a module: one simulation per process."""
+@contextlib.contextmanager
+def simulation(traffic: SumoTrafficPlan, folder: Path) -> Iterator[Any]:
+    """Starts a simulation, to be controlled through the returned `libsumo` module, and closes it at the end.
+
+    libsumo runs one simulation per process. The route file is written to `folder`.
+    """
     try:
-        with contextlib.redirect_stdout(io.StringIO()):  # it warns of the pyarrow that is installed beside it
+        with contextlib.redirect_stdout(io.StringIO()):  # hides its warning about pyarrow in the same process
             import libsumo
     except ImportError as error:
         raise SourceError("generating scenes needs SUMO: pip install 'waycode[sumo]'") from error
-    return libsumo
-
-
-@contextlib.contextmanager
-def simulation(network: Path, routes: Path, *, seed: int) -> Iterator[Any]:
-    """A running simulation, as the `libsumo` module; it is closed on the way out."""
-    libsumo = load_libsumo()
-    libsumo.start(["sumo", "-n", str(network), "-r", str(routes), "--seed", str(seed), *SUMO_OPTIONS])
+    routes = folder / "demand.rou.xml"
+    traffic.demand.write(routes)
+    files = ["-n", str(traffic.network.path), "-r", str(routes)]
+    libsumo.start(["sumo", *files, "--seed", str(traffic.sumo_seed), *_SUMO_OPTIONS])
     try:
         yield libsumo
     finally:
         libsumo.close()
 
 
-def record(
-    network: Path, demand: Demand, *, spells: dict[str, SlowSpell], folder: Path, seed: int, num_steps: int
-) -> Recording:
-    """Runs the demand on the network for a number of steps; step i is the state at time i * STEP_S."""
-    routes = folder / "demand.rou.xml"
-    demand.write(routes)
-    trips = {trip.id: trip for trip in demand.trips}
+def record(traffic: SumoTrafficPlan, folder: Path) -> Recording:
+    """Simulates the traffic in `folder`. Step i is the state at time i * SUMO_STEP_S."""
+    trips = {trip.id: trip for trip in traffic.demand.trips}
     first_step: dict[str, int] = {}
     samples: dict[str, list[tuple[float, float, float]]] = {}
-    with simulation(network, routes, seed=seed) as sumo:
+    with simulation(traffic, folder) as sumo:
         signals: dict[str, list[str]] = {signal: [] for signal in sorted(sumo.trafficlight.getIDList())}
-        keeper = SpellKeeper(spells)
-        for step in range(num_steps):
-            keeper.before_step(sumo, step * STEP_S)
+        controller = SlowSpellController(traffic.spells)
+        for step in range(traffic.num_steps):
+            controller.before_step(sumo, step * SUMO_STEP_S)
             sumo.simulationStep()
             for domain in (sumo.vehicle, sumo.person):
                 for user in domain.getIDList():
@@ -95,19 +105,21 @@ def record(
                     samples.setdefault(user, []).append((x, y, domain.getAngle(user)))
             for signal, states in signals.items():
                 states.append(sumo.trafficlight.getRedYellowGreenState(signal))
-    lives = []
+    tracks = []
     for user in sorted(samples):
-        values = np.array(samples[user])
-        heading = np.radians(90.0 - values[:, 2])  # SUMO counts degrees clockwise from north
-        trip = trips[user]
-        lives.append(
-            Life(
-                id=user,
-                type=trip.type,
-                first_step=first_step[user],
-                position_m=values[:, :2],
-                heading_rad=heading,
-                route=trip.edges,
-            )
+        x, y, angle = np.array(samples[user]).T
+        track = SumoTrack(
+            id=user,
+            type=trips[user].type,
+            first_step=first_step[user],
+            position_m=np.stack([x, y], axis=1),
+            heading_rad=heading_from_sumo(angle),
+            route=trips[user].edges,
         )
-    return Recording(num_steps=num_steps, lives=tuple(lives), signal_states=signals)
+        tracks.append(track)
+    return Recording(num_steps=traffic.num_steps, tracks=tuple(tracks), signal_states=signals)
+
+
+def heading_from_sumo(angle_deg: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """SUMO's angles are in degrees, clockwise from north."""
+    return np.radians(90.0 - angle_deg)

@@ -1,6 +1,6 @@
-"""Drivers who slow down for a while though nothing is in their way: they look for an address, or at a telephone.
+"""Slow spells: drivers slow down for a while without an obstacle, for example to look for an address.
 
-SUMO's own drivers brake for a reason only, and a model of them knows no other braking.
+SUMO's drivers only brake for a reason. A model that is trained on them alone cannot plan to slow down without one.
 """
 
 from collections.abc import Sequence
@@ -9,30 +9,29 @@ from typing import Any
 
 import numpy as np
 
-MOTOR_MODES = ("car", "truck", "bus")
-SHARE_OF_DRIVERS = 0.5
-LATEST_BEGIN_S = 25.0  # after departure
-SLOWEST_MPS = 3.0  # who is slower already does not slow down further
+SHARE_OF_DRIVERS = 0.5  # that have one slow spell
+_LATEST_BEGIN_S = 25.0  # after departure
+_MIN_SPEED_MPS = 3.0  # slower vehicles do not slow down further
 
 
 @dataclass(frozen=True, kw_only=True)
 class SlowSpell:
-    """When a driver slows down, to what share of its speed, how hard, and for how long it stays that slow."""
+    """One slow spell of a driver."""
 
-    begin_s: float
-    speed_share: float
+    begin_s: float  # time in the episode
+    speed_share: float  # of the speed at the beginning
     braking_mps2: float
-    hold_s: float
+    hold_s: float  # duration at the low speed
 
 
 def draw_spells(departures_s: dict[str, float], rng: np.random.Generator) -> dict[str, SlowSpell]:
-    """Spells by vehicle, for some of those that depart at these times."""
+    """Draws slow spells, by vehicle id, for some of the vehicles with these departure times."""
     spells = {}
     for vehicle, depart_s in departures_s.items():
         is_slow, begin, share, braking, hold = rng.uniform(size=5)
         if is_slow < SHARE_OF_DRIVERS:
             spells[vehicle] = SlowSpell(
-                begin_s=round(depart_s + 1 + begin * LATEST_BEGIN_S, 1),
+                begin_s=round(depart_s + 1 + begin * _LATEST_BEGIN_S, 1),
                 speed_share=0.1 + 0.6 * share,
                 braking_mps2=0.6 + 1.4 * braking,
                 hold_s=2 + 6 * hold,
@@ -40,18 +39,24 @@ def draw_spells(departures_s: dict[str, float], rng: np.random.Generator) -> dic
     return spells
 
 
-class SpellKeeper:
-    """Tells the vehicles of a running simulation when to slow down and when to drive on."""
+class SlowSpellController:
+    """Applies slow spells to the vehicles of a running simulation."""
 
     def __init__(self, spells: dict[str, SlowSpell]):
         self._to_begin = sorted(((spell.begin_s, vehicle) for vehicle, spell in spells.items()), reverse=True)
-        self._to_hold: list[tuple[float, str, float]] = []  # when, who, how fast
-        self._to_end: list[tuple[float, str]] = []
+        self._to_hold: list[tuple[float, str, float]] = []  # time, vehicle, speed
+        self._to_end: list[tuple[float, str]] = []  # time, vehicle
         self._spells = spells
 
-    def before_step(self, sumo: Any, time_s: float, *, leave_out: Sequence[str] = ()) -> None:
-        """To be called before each step; `leave_out` are vehicles that somebody else drives."""
-        there = set(sumo.vehicle.getIDList()) - set(leave_out) if self._any_due(time_s) else set()
+    def before_step(self, sumo: Any, time_s: float, *, excluded: Sequence[str] = ()) -> None:
+        """Applies what is due; call it before each step.
+
+        Args:
+            sumo: the `libsumo` module.
+            time_s: time in the episode.
+            excluded: vehicles that are controlled from outside.
+        """
+        there = set(sumo.vehicle.getIDList()) - set(excluded) if self._any_due(time_s) else set()
         while self._to_begin and self._to_begin[-1][0] <= time_s:
             _, vehicle = self._to_begin.pop()
             if vehicle in there:
@@ -63,7 +68,7 @@ class SpellKeeper:
         for end in [end for end in self._to_end if end[0] <= time_s]:
             self._to_end.remove(end)
             if end[1] in there:
-                sumo.vehicle.setSpeed(end[1], -1)  # as it likes
+                sumo.vehicle.setSpeed(end[1], -1)  # SUMO's own speed again
 
     def _any_due(self, time_s: float) -> bool:
         first = self._to_begin[-1:] + [due[:2] for due in self._to_hold] + self._to_end
@@ -71,7 +76,7 @@ class SpellKeeper:
 
     def _begin(self, sumo: Any, vehicle: str, time_s: float) -> None:
         speed_mps = sumo.vehicle.getSpeed(vehicle)
-        if speed_mps < SLOWEST_MPS:
+        if speed_mps < _MIN_SPEED_MPS:
             return
         spell = self._spells[vehicle]
         slow_mps = spell.speed_share * speed_mps

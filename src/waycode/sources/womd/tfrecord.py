@@ -16,10 +16,10 @@ _CHUNK_BYTES = 1 << 20
 
 
 def record_offsets(path: Path) -> list[int]:
-    """Where records begin, in order; only the headers are read.
+    """Byte offsets of the records, in order. Reads the headers only.
 
-    A damaged place is in the list too: `read_record` of it says what is wrong. After a damaged header the search goes
-    on with the next place that looks like one, so that one bad byte does not hide the rest of the file.
+    Damaged places are listed too; `read_record` reports what is wrong with them. After a damaged header the search
+    continues at the next valid header, so that one bad byte does not hide the rest of the file.
     """
     checksum = _masked_crc32c()
     offsets: list[int] = []
@@ -33,11 +33,11 @@ def record_offsets(path: Path) -> list[int]:
                 offset = _next_header(file, offset + 1, size, checksum)
             else:
                 offset += _HEADER.size + length + _FOOTER.size
-    return offsets or [0]  # an empty file is a damaged place, too
+    return offsets or [0]  # an empty file counts as one damaged record
 
 
 def read_record(path: Path, offset: int) -> bytes:
-    """The payload of the record at a byte offset, both checksums checked."""
+    """The payload of the record at a byte offset. Both checksums are verified."""
     checksum = _masked_crc32c()
     place = f"{path}, record at byte {offset}"
     with _open(path) as file:
@@ -70,11 +70,11 @@ def _record_length(file: BinaryIO, offset: int, checksum: Callable[[bytes], int]
 
 
 def _next_header(file: BinaryIO, start: int, size: int, checksum: Callable[[bytes], int]) -> int:
-    """The first byte from `start` on that begins a header with a right checksum; the file's size if there is none."""
+    """Offset of the first header with a valid checksum from `start` on; the file's size if there is none."""
     for chunk_start in range(start, size, _CHUNK_BYTES):
         file.seek(chunk_start)
         chunk = file.read(_CHUNK_BYTES + _HEADER.size - 1)
-        # No record has 4 GiB: the upper half of its length is zero, which few other places are.
+        # Records are smaller than 4 GiB: the upper half of the length is zero, which is rare elsewhere.
         zero = np.frombuffer(chunk, np.uint8) == 0
         last = len(chunk) - _HEADER.size + 1
         if last <= 0:

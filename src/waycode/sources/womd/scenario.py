@@ -1,33 +1,97 @@
-"""Turns a parsed `Scenario` message into a `Scene`. WOMD's enum values are those of `waycode.scene`."""
+"""WOMD's `Scenario` messages: their class, made from `scenario.proto`, and their conversion to `Scene`.
 
+The message class is made at run time, so that no generated code ties us to a protobuf version. WOMD's enum values are
+those of `waycode.scene`.
+"""
+
+import re
 from collections.abc import Iterable, Iterator
 from dataclasses import replace
-from typing import Any
+from functools import cache
+from importlib.resources import files
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float
 
 from waycode.scene import GraphOrigin, Lanes, MapFeatures, Scene, StopSigns, TrackType, as_pairs
-from waycode.scene.frames import scene_origin
 from waycode.sources.base import SourceError
-from waycode.sources.womd.assemble import (
-    RawFeature,
-    RawSignal,
-    RawTracks,
-    make_map,
-    make_signals,
-    make_tracks,
-    member_of,
-)
+from waycode.sources.womd.raw import RawFeature, RawSignal, make_map, make_signals, make_tracks, member_of
+from waycode.sources.world import WorldTracks
 
-METRES_PER_SECOND_PER_MPH = 0.44704
+if TYPE_CHECKING:
+    from google.protobuf.descriptor_pb2 import FileDescriptorProto
+
+_MESSAGE = re.compile(r"message (\w+) \{([^{}]*)\}")
+_FIELD = re.compile(r"(optional|repeated) (\w+) (\w+) = (\d+);")
+_PACKAGE = re.compile(r"package ([\w.]+);")
+_COMMENT = re.compile(r"//[^\n]*")
+_MPS_PER_MPH = 0.44704
+
+
+def proto_text() -> str:
+    """The text of `scenario.proto`."""
+    return files(__package__).joinpath("scenario.proto").read_text(encoding="utf-8")
+
+
+@cache
+def scenario_class() -> Any:
+    """The message class `Scenario`, in its own descriptor pool: Waymo's package may be loaded as well."""
+    try:
+        from google.protobuf.descriptor_pool import DescriptorPool
+        from google.protobuf.message_factory import GetMessageClass
+    except ImportError as error:
+        raise SourceError("reading WOMD needs protobuf: run `pip install 'waycode[womd]'`") from error
+    descriptor = file_descriptor(proto_text())
+    pool = DescriptorPool()
+    pool.Add(descriptor)
+    return GetMessageClass(pool.FindMessageTypeByName(f"{descriptor.package}.Scenario"))
+
+
+def file_descriptor(text: str) -> "FileDescriptorProto":
+    """Parses the part of the proto2 language that `scenario.proto` uses: flat messages of plain fields."""
+    from google.protobuf.descriptor_pb2 import FieldDescriptorProto, FileDescriptorProto
+
+    text = _COMMENT.sub("", text)
+    package = _PACKAGE.findall(text)[0]
+    descriptor = FileDescriptorProto(name=f"{package}.proto", package=package, syntax="proto2")
+    for message_name, body in _MESSAGE.findall(text):
+        message = descriptor.message_type.add(name=message_name)
+        for label, kind, name, number in _FIELD.findall(body):
+            field = message.field.add(name=name, number=int(number))
+            field.label = FieldDescriptorProto.Label.Value(f"LABEL_{label.upper()}")
+            scalar = f"TYPE_{kind.upper()}"
+            if scalar in FieldDescriptorProto.Type.keys():  # noqa: SIM118 (an enum wrapper, not a dict)
+                field.type = FieldDescriptorProto.Type.Value(scalar)
+            else:
+                field.type = FieldDescriptorProto.TYPE_MESSAGE
+                field.type_name = f".{package}.{kind}"
+    return descriptor
+
+
+def parse_scenario(record: bytes) -> Any:
+    """Parses the payload of a record. Raises `SourceError` if it is not a `Scenario`."""
+    message_class = scenario_class()
+    from google.protobuf.message import DecodeError
+
+    try:
+        scenario = message_class.FromString(record)
+        complaint = "" if scenario.tracks and scenario.timestamps_seconds else "it has no tracks or no time steps"
+    except DecodeError as error:
+        complaint = str(error)
+    if complaint:
+        raise SourceError(
+            f"not a WOMD Scenario ({complaint}); the tf.Example form of WOMD is not read, "
+            "take the files of its `scenario` folder"
+        )
+    return scenario
 
 
 def scene_of(scenario: Any, *, source_name: str) -> Scene:
-    """The scene of a `Scenario` message; raises `SourceError` if its parts do not fit together."""
+    """Converts a `Scenario` message. Raises `SourceError` if its parts are inconsistent."""
     num_steps = len(scenario.timestamps_seconds)
     raw = _tracks(scenario, num_steps)
-    origin_m = scene_origin(raw.position_m, raw.valid)
+    origin_m = raw.origin_m()
     features = make_map(_features(scenario), origin_m)
     return Scene(
         id=scenario.scenario_id,
@@ -42,12 +106,12 @@ def scene_of(scenario: Any, *, source_name: str) -> Scene:
 
 
 def _step_s(timestamps_s: Iterable[float]) -> float:
-    """The nominal time between steps: the recorded ones jitter by some 10 microseconds."""
+    """The nominal time between steps; the recorded times jitter by about 10 microseconds."""
     steps = np.diff(np.fromiter(timestamps_s, np.float64))
     return round(float(np.median(steps)), 3) if len(steps) else 0.1
 
 
-def _tracks(scenario: Any, num_steps: int) -> RawTracks:
+def _tracks(scenario: Any, num_steps: int) -> WorldTracks:
     for track in scenario.tracks:
         if len(track.states) != num_steps:
             raise SourceError(f"track {track.id} has {len(track.states)} states, expected {num_steps}")
@@ -56,7 +120,7 @@ def _tracks(scenario: Any, num_steps: int) -> RawTracks:
         np.array([[getattr(state, name) for state in track.states] for track in scenario.tracks]) for name in names
     )
     valid = valid & np.all(np.isfinite([x, y, heading, vx, vy]), axis=0)
-    return RawTracks(
+    return WorldTracks(
         ids=[str(track.id) for track in scenario.tracks],
         types=[member_of(TrackType, track.object_type, otherwise=TrackType.OTHER) for track in scenario.tracks],
         length_m=_median(length, valid),
@@ -93,7 +157,7 @@ def _points(points: Iterable[Any]) -> Float[np.ndarray, "p 2"]:
 
 
 def _with_graph(features: MapFeatures, scenario: Any) -> MapFeatures:
-    """Adds what the record says of lanes and stop signs; what it says of lanes that were left out is dropped."""
+    """Adds the recorded lane graph, speed limits and stop sign controls; lanes that were left out are ignored."""
     index_of = {lane_id: index for index, lane_id in enumerate(features.lanes.ids)}
     raw_lanes = [item for item in scenario.map_features if item.HasField("lane") and str(item.id) in index_of]
     signs = [item.stop_sign for item in scenario.map_features if item.HasField("stop_sign")]
@@ -117,7 +181,7 @@ def _recorded_lanes(lanes: Lanes, raw_lanes: list[Any], index_of: dict[str, int]
     limit_mph = np.array([max(raw.speed_limit_mph, 0.0) for raw in raw_lanes])
     return replace(
         lanes,
-        speed_limit_mps=(limit_mph * METRES_PER_SECOND_PER_MPH).astype(np.float32),
+        speed_limit_mps=(limit_mph * _MPS_PER_MPH).astype(np.float32),
         speed_limit_known=limit_mph > 0,
         in_junction=np.array([raw.interpolating for raw in raw_lanes], np.bool_),
         successors=as_pairs(successors),
