@@ -1,4 +1,4 @@
-"""Whether a dataset is whole: its files, every scene in them, and the ids."""
+"""Integrity of a dataset: its files, every scene in them, and the ids."""
 
 from collections import Counter
 from collections.abc import Callable
@@ -16,7 +16,7 @@ from waycode.scene.validation import faults_of
 
 @dataclass(frozen=True)
 class CheckReport:
-    """What `check_dataset` found."""
+    """Result of `check_dataset`."""
 
     num_scenes: int
     num_shards: int
@@ -30,18 +30,24 @@ class CheckReport:
 def check_dataset(
     folder: str | Path, *, workers: int = 1, on_scenes: Callable[[int], None] = lambda num_scenes: None
 ) -> CheckReport:
-    """Names every fault of a dataset: damaged or missing files, invalid scenes, ids that are used twice."""
+    """Finds every fault of a dataset: damaged or missing files, invalid scenes, duplicate ids.
+
+    Args:
+        folder: the dataset.
+        workers: number of processes.
+        on_scenes: called with the number of scenes checked since the last call.
+    """
     folder = Path(folder)
     info = DatasetInfo.read(folder)
     faults = check_shards(folder)
     ids: Counter[str] = Counter()
-    there = [shard for shard in info.shards if (folder / shard.file).is_file()]
-    for found_ids, found_faults in map_tasks(_check_shard, [(folder, shard) for shard in there], workers=workers):
+    present = [shard for shard in info.shards if (folder / shard.file).is_file()]
+    for found_ids, found_faults in map_tasks(_check_shard, [(folder, shard) for shard in present], workers=workers):
         ids.update(found_ids)
         faults += found_faults
         on_scenes(len(found_ids))
     faults += [f"{count} scenes have the id {scene_id!r}" for scene_id, count in ids.items() if count > 1]
-    return CheckReport(ids.total(), len(there), tuple(faults))
+    return CheckReport(ids.total(), len(present), tuple(faults))
 
 
 def _check_shard(task: tuple[Path, ShardInfo]) -> tuple[list[str], list[str]]:

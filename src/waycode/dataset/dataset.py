@@ -1,8 +1,8 @@
-"""A dataset: a folder of Parquet shards and a `dataset.json` that says what they are.
+"""A dataset: a folder of Parquet shards and a `dataset.json` that describes them.
 
-Shards are independent of each other: each is made from its own task, appears under its final name only when it is
-whole, and is never made twice. So a run that was killed at any moment is continued by running it again, and ends with
-the bytes that an undisturbed run would have written, for any number of workers.
+Shards are independent: each is made from its own task, is renamed to its final name when it is complete, and is never
+made twice. So a run that was killed at any time continues when it is started again, and ends with the same bytes as a
+run without interruption, for any number of workers.
 """
 
 import hashlib
@@ -16,7 +16,7 @@ from functools import partial
 from itertools import accumulate
 from operator import index as as_index
 from pathlib import Path
-from typing import Any, SupportsIndex, TypeVar, overload
+from typing import Any, SupportsIndex, overload
 
 import pyarrow.parquet as pq
 
@@ -25,17 +25,18 @@ from waycode.dataset.files import is_leftover, only_writer, remove_unfinished, r
 from waycode.dataset.files import sha256_of_file as sha256_of_file
 from waycode.dataset.storage import SCHEMA_VERSION, scene_from_row, write_shard
 from waycode.dataset.workers import ShardContents as ShardContents
-from waycode.dataset.workers import run_tasks
+from waycode.dataset.workers import Task, run_tasks
 from waycode.scene.types import Scene
 
 INFO_FILE = "dataset.json"
 MAX_OPEN_ROW_GROUPS = 2048  # an open shard's footer takes about 60 kB of memory per scene: 120 MB at most
-Task = TypeVar("Task")
 
 
 @dataclass(frozen=True)
 class ShardInfo:
-    file: str
+    """A shard as listed in `dataset.json`."""
+
+    file: str  # name in the dataset's folder
     num_scenes: int
     num_bytes: int
     sha256: str
@@ -46,13 +47,13 @@ class DatasetInfo:
     """The content of `dataset.json`."""
 
     schema_version: int
-    source: str
-    settings: Mapping[str, Any]  # what the generator or converter was asked for
+    source: str  # name of the source of the scenes
+    settings: Mapping[str, Any]  # of the generator or converter
     settings_sha256: str
-    complete: bool
-    num_shards: int
+    complete: bool  # whether all shards are written
+    num_shards: int  # when complete
     num_scenes: int = 0
-    rejected: Mapping[str, int] = field(default_factory=dict)
+    rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> number of scenes left out for it
     shards: tuple[ShardInfo, ...] = ()
 
     @staticmethod
@@ -78,7 +79,7 @@ class DatasetInfo:
 
 
 class Dataset(Sequence[Scene]):
-    """Random access to the scenes of a finished dataset. Can be shared between processes, by fork or by pickling."""
+    """Random access to the scenes of a complete dataset. Can be passed to other processes, by fork or pickle."""
 
     def __init__(self, folder: str | Path):
         self.folder = Path(folder)
@@ -88,7 +89,7 @@ class Dataset(Sequence[Scene]):
                 f"{self.folder} is not finished: run the command that makes it again, it goes on where it stopped"
             )
         self._ends = list(accumulate(shard.num_scenes for shard in self.info.shards))
-        self._open_files: OrderedDict[str, pq.ParquetFile] = OrderedDict()  # the one used last comes last
+        self._open_files: OrderedDict[str, pq.ParquetFile] = OrderedDict()  # the most recently used last
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -122,11 +123,11 @@ class Dataset(Sequence[Scene]):
             ) from error
 
     def _file(self, name: str) -> pq.ParquetFile:
-        """The shard, opened; those that were not used for longest are closed to bound memory and open files."""
+        """The opened shard; the least recently used ones are closed to bound memory and open files."""
         if name in self._open_files:
             self._open_files.move_to_end(name)
         else:
-            # Not mapped into memory: that is no faster, and a file cut short by another process would end this one.
+            # Not memory-mapped: that is no faster, and a file truncated by another process would crash this one.
             self._open_files[name] = pq.ParquetFile(self.folder / name)
             open_groups = sum(file.metadata.num_row_groups for file in self._open_files.values())
             while open_groups > MAX_OPEN_ROW_GROUPS and len(self._open_files) > 1:
@@ -138,7 +139,12 @@ class Dataset(Sequence[Scene]):
 
 
 def load_scene(path: str | Path, index: int = 0) -> Scene:
-    """A scene of a Parquet shard or of a dataset's folder."""
+    """Reads a scene.
+
+    Args:
+        path: a Parquet file of scenes, or the folder of a dataset.
+        index: of the scene in the file or dataset.
+    """
     path = Path(path)
     if path.is_dir():
         dataset = Dataset(path)
@@ -158,7 +164,7 @@ def load_scene(path: str | Path, index: int = 0) -> Scene:
 
 
 def save_scene(scene: Scene, path: str | Path) -> None:
-    """Writes one scene to a Parquet file of its own."""
+    """Validates a scene and writes it to a Parquet file."""
     scene.validate()
     replace_file(Path(path), lambda temporary: write_shard(temporary, [scene], metadata={}))
 
@@ -173,16 +179,22 @@ def write_dataset(
     workers: int = 1,
     on_shard: Callable[[int], None] = lambda num_scenes: None,
 ) -> DatasetInfo:
-    """Makes one shard per task; goes on where an earlier run with the same settings was stopped.
+    """Writes a dataset with one shard per task; continues where an earlier run with the same settings stopped.
 
-    `make` runs in worker processes and must be a module-level function whose result depends on its task alone.
-    `on_shard` is told the number of scenes of every shard that is there, old or new.
+    Args:
+        folder: new, or of an earlier run.
+        tasks: one per shard.
+        make: module-level function whose result depends on its task alone; runs in worker processes.
+        source: name of the source of the scenes.
+        settings: of the generator or converter, as JSON values; a folder with other settings is refused.
+        workers: number of processes.
+        on_shard: called with the number of scenes of every shard, old or new.
     """
     folder = Path(folder)
     wanted = DatasetInfo(
         schema_version=SCHEMA_VERSION,
         source=source,
-        settings=json.loads(json.dumps(settings)),  # as they will be read back: a tuple is a list
+        settings=json.loads(json.dumps(settings)),  # as read back: tuples become lists
         settings_sha256=settings_hash(source, settings),
         complete=False,
         num_shards=len(tasks),
@@ -192,14 +204,14 @@ def write_dataset(
         _make_folder(folder)
         with only_writer(folder):
             info = _begin(folder, wanted)
-            if not info.complete:  # else another run finished while this one began
+            if not info.complete:  # else another run has finished in the meantime
                 return _write_shards(folder, info, tasks, make=make, workers=workers, on_shard=on_shard)
     on_shard(info.num_scenes)
     return info
 
 
 def check_shards(folder: str | Path) -> list[str]:
-    """What is wrong with the files of a finished dataset: missing, changed or unlisted shards."""
+    """Faults of the files of a dataset: missing, changed or unlisted shards."""
     folder = Path(folder)
     info = DatasetInfo.read(folder)
     faults = [] if info.complete else ["the dataset is not finished"]
@@ -224,7 +236,7 @@ def settings_hash(source: str, settings: Mapping[str, Any]) -> str:
 
 
 def _existing(folder: Path, wanted: DatasetInfo) -> DatasetInfo | None:
-    """What an earlier run has begun in the folder, or None; refuses a folder that holds something else."""
+    """The dataset that an earlier run began in the folder, or None; refuses a folder with other content."""
     if folder.exists() and not folder.is_dir():
         raise DatasetError(f"{folder} is a file: expected a folder, or the name of one to make")
     if not (folder / INFO_FILE).exists():
@@ -252,7 +264,7 @@ def _make_folder(folder: Path) -> None:
 
 
 def _begin(folder: Path, wanted: DatasetInfo) -> DatasetInfo:
-    """Claims the folder for these settings, or finds how far an earlier run came; for its only writer."""
+    """Writes `dataset.json` if there is none, and removes unfinished files; the caller must hold the lock."""
     info = _existing(folder, wanted)
     remove_unfinished(folder)
     if info is None:
@@ -269,7 +281,7 @@ def _write_shards(
     workers: int,
     on_shard: Callable[[int], None],
 ) -> DatasetInfo:
-    """Makes the shards that are not there yet, and then the final `dataset.json`."""
+    """Writes the missing shards and then the final `dataset.json`."""
     names = [f"shard-{index:05d}.parquet" for index in range(len(tasks))]
     missing = {}
     for name, task in zip(names, tasks, strict=True):
@@ -325,7 +337,7 @@ def _finish(folder: Path, info: DatasetInfo, names: Sequence[str]) -> DatasetInf
 
 
 def _shard_facts(path: Path) -> tuple[int, dict[str, int]]:
-    """The number of scenes in a shard, and why how many others were turned down."""
+    """Number of scenes in a shard, and number of rejected ones by reason."""
     try:
         metadata = pq.read_metadata(path)
         notes = json.loads((metadata.metadata or {})[b"waycode"])

@@ -1,4 +1,4 @@
-"""Splits a dataset in two by the scenes' ids, so that what was held out once stays held out."""
+"""Splits a dataset in two by scene ids: a scene that is held out once is held out in every dataset."""
 
 import hashlib
 from collections.abc import Callable
@@ -8,7 +8,7 @@ from pathlib import Path
 from waycode.dataset.dataset import Dataset, DatasetError, DatasetInfo, write_dataset
 from waycode.dataset.workers import ShardContents
 
-SCENES_PER_SHARD = 32
+_SCENES_PER_SHARD = 32
 _SIDES = {"kept": False, "held out": True}
 
 
@@ -19,7 +19,7 @@ class _Part:
 
 
 def is_held_out(scene_id: str, share: float) -> bool:
-    """Decided by the id alone: the same scene falls on the same side in every dataset that it is part of."""
+    """Whether a scene is held out: a function of its id alone, true for about `share` of all ids."""
     digest = hashlib.sha256(scene_id.encode()).digest()
     return int.from_bytes(digest[:8], "big") / 2**64 < share
 
@@ -33,7 +33,16 @@ def split_dataset(
     workers: int = 1,
     on_shard: Callable[[int], None] = lambda num_scenes: None,
 ) -> tuple[DatasetInfo, DatasetInfo]:
-    """Copies a dataset into two: about `share` of the scenes go to `held_out`, the rest to `kept`."""
+    """Copies the scenes of a dataset into two new ones.
+
+    Args:
+        folder: the dataset.
+        kept: folder of the new dataset with the scenes that are not held out.
+        held_out: folder of the new dataset with the others.
+        share: of the scenes to hold out, between 0 and 1.
+        workers: number of processes.
+        on_shard: called with the number of scenes of every shard that is written.
+    """
     if not 0 < share < 1:
         raise DatasetError(f"share is {share}, expected a number between 0 and 1")
     dataset = Dataset(folder)
@@ -58,8 +67,8 @@ def split_dataset(
 
 
 def _parts(folder: Path, scenes: list[int]) -> list[_Part]:
-    starts = range(0, len(scenes), SCENES_PER_SHARD)
-    return [_Part(folder, tuple(scenes[start : start + SCENES_PER_SHARD])) for start in starts]
+    starts = range(0, len(scenes), _SCENES_PER_SHARD)
+    return [_Part(folder, tuple(scenes[start : start + _SCENES_PER_SHARD])) for start in starts]
 
 
 def _copy(part: _Part) -> ShardContents:

@@ -1,4 +1,4 @@
-"""What is in a dataset: counts of scenes, road users, manoeuvres and map features, as one value."""
+"""Summary of a dataset: counts of scenes, road users, manoeuvres and map features."""
 
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping
@@ -21,17 +21,17 @@ class RoadUserCounts:
 
     total: int
     per_scene: float
-    moving: int
+    moving: int  # more than 3 m from where they are first observed
     to_predict: int
     judged: int  # moving tracks that are observed long enough for the six comfort bounds
-    comfortable: int  # of those judged
-    judged_to_predict: int
+    comfortable: int  # judged tracks within the bounds
+    judged_to_predict: int  # the same two of the tracks to predict
     comfortable_to_predict: int
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSummary:
-    """What `waycode data info` shows. Counts by name; the names of an empty class are left out."""
+    """Content of `waycode data info`. Counts by name, without names that count 0."""
 
     folder: str
     source: str
@@ -44,17 +44,17 @@ class DatasetSummary:
     steps: Mapping[int, int]  # number of steps -> scenes that have it
     dt_s: Mapping[float, int]
     road_users: Mapping[str, RoadUserCounts]  # by TrackType, and "all"
-    manoeuvres: Mapping[str, int]  # of all tracks that move or stand through the future
+    manoeuvres: Mapping[str, int]  # of all tracks
     predicted_manoeuvres: Mapping[str, int]  # of the tracks to predict
     tags: Mapping[str, int]
     map_features: Mapping[str, int]
     scenes_with: Mapping[str, int]  # ego, route, map, lights, ... -> scenes that have it
-    rejected: Mapping[str, int]
+    rejected: Mapping[str, int]  # reason -> scenes left out for it
 
 
 @dataclass
 class Tally:
-    """Counts over some scenes, that can be added up."""
+    """Counts over some scenes; tallies of parts of a dataset can be merged."""
 
     steps: Counter[int] = field(default_factory=Counter)
     dt_s: Counter[float] = field(default_factory=Counter)
@@ -73,7 +73,13 @@ class Tally:
 def summarise(
     folder: str | Path, *, workers: int = 1, on_scenes: Callable[[int], None] = lambda num_scenes: None
 ) -> DatasetSummary:
-    """Reads every scene of a dataset once; `on_scenes` is told how many more were read."""
+    """Reads every scene of a dataset once and counts.
+
+    Args:
+        folder: the dataset.
+        workers: number of processes.
+        on_scenes: called with the number of scenes read since the last call.
+    """
     dataset = Dataset(folder)
     tally = Tally()
     for part, count in map_tasks(_tally_range, _ranges(dataset), workers=workers):
@@ -83,7 +89,7 @@ def summarise(
 
 
 def tally_scenes(scenes: Iterable[Scene]) -> Tally:
-    """Counts over scenes, wherever they come from."""
+    """Counts over scenes of any source."""
     tally = Tally()
     for scene in scenes:
         tally.steps[scene.num_steps] += 1
@@ -192,5 +198,5 @@ def _road_users(tally: Tally, num_scenes: int) -> dict[str, RoadUserCounts]:
 
 
 def _ranked(counts: Counter[str]) -> dict[str, int]:
-    """The most frequent first; equals by name, so that the order never depends on the number of workers."""
+    """The most frequent first, ties by name: the order does not depend on the number of workers."""
     return dict(sorted(counts.items(), key=lambda item: (-item[1], item[0])))

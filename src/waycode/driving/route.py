@@ -68,8 +68,7 @@ def expert_route(scene: Scene) -> Route | None:
         return None
     steps = np.flatnonzero(scene.tracks.valid[ego, scene.current_step :]) + scene.current_step
     position = scene.tracks.position_m[ego, steps].astype(np.float64)
-    travelled = np.concatenate([[0.0], np.cumsum(np.linalg.norm(np.diff(position, axis=0), axis=1))])
-    _, kept = np.unique((travelled / _MATCH_SPACING_M).astype(np.int64), return_index=True)
+    _, kept = np.unique((arclengths(position) / _MATCH_SPACING_M).astype(np.int64), return_index=True)
     visited = _match_lanes(lanes.graph, position[kept], scene.tracks.heading_rad[ego, steps[kept]].astype(np.float64))
     return _as_route(lanes.graph, visited) if visited else None
 

@@ -1,4 +1,4 @@
-"""What should not happen in good traffic: boxes that overlap, and crossings of a stop line on red."""
+"""Conflicts in recorded traffic: overlapping bounding boxes, and stop lines crossed on red."""
 
 from dataclasses import dataclass
 
@@ -9,20 +9,23 @@ from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap, directions, forward, project
 from waycode.scene.types import Scene, SignalState, Tracks, TrackType
 
-STOP_LINE_HALF_WIDTH_M = 1.8
-SAME_STOP_LINE_M = 1.0
-FOLLOWED_STEPS = 25  # how long a vehicle is watched to tell which way through the junction it took
+_STOP_LINE_HALF_WIDTH_M = 1.8  # of a lane
+_SAME_STOP_LINE_M = 1.0  # stop points this close belong to the same stop line
+_ALIGNED_RAD = np.radians(40)  # to the signalled lane
+_FOLLOWED_STEPS = 25  # long enough to tell which way through the junction a vehicle takes
 
 
 @dataclass(frozen=True)
 class RedLightCrossing:
+    """A vehicle that crosses a stop line on red."""
+
     track: int
-    lane: int
-    step: int
+    lane: int  # the signalled lane that it takes
+    step: int  # the first step beyond the stop line
 
 
 def overlapping_pairs(tracks: Tracks, *, which: Bool[np.ndarray, " A"]) -> Int[np.ndarray, "n 3"]:
-    """All (track, other track, step) at which the boxes of two of these tracks share area."""
+    """All (track, other track, step) at which the boxes of two of the tracks in `which` overlap."""
     rows = np.flatnonzero(which)
     one, other = (rows[index] for index in np.triu_indices(len(rows), k=1))
     position = tracks.position_m
@@ -44,9 +47,13 @@ def overlapping_pairs(tracks: Tracks, *, which: Bool[np.ndarray, " A"]) -> Int[n
 
 
 def hits_recorded(corners_m: Float[np.ndarray, "n 4 2"], scene: Scene, agent: int, *, every: int = 1) -> bool:
-    """Whether a body in the agent's place shares area with any recorded road user while that one is observed.
+    """Whether a body that replaces an agent overlaps any other road user at a step at which that one is observed.
 
-    Its boxes are of every such step after the current one.
+    Args:
+        corners_m: corners of the body at n steps after the current one, in the scene frame.
+        scene: gives the other road users.
+        agent: index of the track that the body replaces.
+        every: the corners are of each `every`th step.
     """
     tracks = scene.tracks
     steps = np.arange(scene.current_step + every, tracks.num_steps, every)[: len(corners_m)]
@@ -66,7 +73,7 @@ def hits_recorded(corners_m: Float[np.ndarray, "n 4 2"], scene: Scene, agent: in
 
 
 def red_light_crossings(scene: Scene) -> list[RedLightCrossing]:
-    """Every vehicle that drives over a stop line while the light of the way that it takes is solid red."""
+    """All vehicles that cross a stop line while the light of the lane that they take is steady red."""
     tracks, signals = scene.tracks, scene.signals
     crossings = []
     vehicles = np.flatnonzero(tracks.types == TrackType.VEHICLE)
@@ -75,15 +82,15 @@ def red_light_crossings(scene: Scene) -> list[RedLightCrossing]:
     for index in range(len(signals)):
         heading = float(directions(scene.map.lanes.centrelines[int(signals.lanes[index])])[0])
         along, beside = _in_frame(front - signals.stop_point_m[index], heading)
-        aligned = np.abs(wrap_angle(tracks.heading_rad - heading)) < np.radians(40)
-        near = tracks.valid & aligned & (np.abs(beside) < STOP_LINE_HALF_WIDTH_M)
+        aligned = np.abs(wrap_angle(tracks.heading_rad - heading)) < _ALIGNED_RAD
+        near = tracks.valid & aligned & (np.abs(beside) < _STOP_LINE_HALF_WIDTH_M)
         over = near[:, 1:] & near[:, :-1] & (along[:, :-1] < 0) & (along[:, 1:] >= 0)
         for track in vehicles:
             for step in np.flatnonzero(over[track]) + 1:
-                if (int(track), int(step)) in seen:  # the same stop line serves several ways
+                if (int(track), int(step)) in seen:  # several signalled lanes start at the same stop line
                     continue
                 seen.add((int(track), int(step)))
-                taken = _way_taken(scene, int(track), int(step), index)
+                taken = _signal_followed(scene, int(track), int(step), index)
                 if np.all(signals.states[taken, step - 1 : step + 1] == SignalState.STOP):
                     crossings.append(RedLightCrossing(int(track), int(signals.lanes[taken]), int(step)))
     return crossings
@@ -95,12 +102,12 @@ def _in_frame(offset_m: np.ndarray, heading_rad: float) -> tuple[np.ndarray, np.
     return offset_m[..., 0] * cos + offset_m[..., 1] * sin, offset_m[..., 1] * cos - offset_m[..., 0] * sin
 
 
-def _way_taken(scene: Scene, track: int, step: int, index: int) -> int:
-    """Of the signalled ways that start at this stop line, the one that the vehicle then follows."""
+def _signal_followed(scene: Scene, track: int, step: int, index: int) -> int:
+    """Of the signals whose lanes start at the stop line of signal `index`, the one whose lane the vehicle follows."""
     signals, tracks = scene.signals, scene.tracks
     distance = np.linalg.norm(signals.stop_point_m - signals.stop_point_m[index], axis=1)
-    candidates = np.flatnonzero(distance < SAME_STOP_LINE_M)
-    watched = slice(step, step + FOLLOWED_STEPS)
+    candidates = np.flatnonzero(distance < _SAME_STOP_LINE_M)
+    watched = slice(step, step + _FOLLOWED_STEPS)
     path = tracks.position_m[track, watched][tracks.valid[track, watched]].astype(np.float64)
     offsets = [
         np.abs(project(path, scene.map.lanes.centrelines[int(signals.lanes[way])].astype(np.float64))[1]).mean()

@@ -1,4 +1,4 @@
-"""Polylines and boxes in the plane, as pure functions on numpy arrays."""
+"""The numpy kernel: polylines and boxes in the plane. Axes: p points of a polyline, q query points."""
 
 import numpy as np
 from jaxtyping import Bool, Float, Int
@@ -15,13 +15,13 @@ def forward(heading_rad: Float[np.ndarray, "*shape"]) -> Float[np.ndarray, "*sha
 
 
 def arclengths(points_m: Float[np.ndarray, "p 2"]) -> Float[np.ndarray, " p"]:
-    """Distance along the polyline from its start to each point."""
+    """Arclength from the start of the polyline to each of its points."""
     steps = np.linalg.norm(np.diff(points_m, axis=0), axis=1)
     return np.concatenate([np.zeros(1, steps.dtype), np.cumsum(steps)])
 
 
 def resample(points_m: Float[np.ndarray, "p 2"], *, spacing_m: float) -> Float[np.ndarray, "q 2"]:
-    """The same polyline with evenly spaced points, at most `spacing_m` apart; both ends stay."""
+    """The polyline with evenly spaced points, at most `spacing_m` apart; keeps both ends."""
     along = arclengths(points_m)
     count = max(2, int(np.ceil(along[-1] / spacing_m - 1e-6)) + 1)
     at = np.linspace(0, along[-1], count)
@@ -29,19 +29,19 @@ def resample(points_m: Float[np.ndarray, "p 2"], *, spacing_m: float) -> Float[n
 
 
 def interpolate(points_m: Float[np.ndarray, "p 2"], at_m: Float[np.ndarray, " q"]) -> Float[np.ndarray, "q 2"]:
-    """Points at the given distances along the polyline, held at its ends."""
+    """Points of the polyline at the arclengths `at_m`, clamped to its ends."""
     along = arclengths(points_m)
     return np.stack([np.interp(at_m, along, points_m[:, axis]) for axis in (0, 1)], axis=-1)
 
 
 def directions(points_m: Float[np.ndarray, "p 2"]) -> Float[np.ndarray, " p"]:
-    """Heading of the polyline at each point: that of the segment after it (of the last segment at the end)."""
+    """Heading of the polyline at each point: that of the segment after it, at the end that of the last segment."""
     steps = np.diff(points_m, axis=0)
     moving = np.linalg.norm(steps, axis=1) > 1e-6
     if not moving.any():
         return np.zeros(len(points_m))
     angles = np.arctan2(steps[:, 1], steps[:, 0])
-    # A repeated point has no direction of its own: it takes that of the next segment that has one, else the last.
+    # A segment of zero length takes the heading of the next segment that has one, else of the last.
     following = np.where(moving, np.arange(len(steps)), len(steps))
     following = np.minimum.accumulate(following[::-1])[::-1]
     following = np.where(following == len(steps), np.flatnonzero(moving)[-1], following)
@@ -71,7 +71,12 @@ def project_on_segments(
 def project(
     points_m: Float[np.ndarray, "q 2"], polyline_m: Float[np.ndarray, "p 2"]
 ) -> tuple[Float[np.ndarray, " q"], Float[np.ndarray, " q"], Int[np.ndarray, " q"]]:
-    """Arclength of the nearest point on the polyline, signed offset from it (left positive), index of its segment."""
+    """Projects points onto a polyline.
+
+    Returns:
+        Arclength of the nearest point on the polyline, signed distance from it (left positive), and index of its
+        segment.
+    """
     start, step = polyline_m[:-1], np.diff(polyline_m, axis=0)
     fraction, offset = project_on_segments(points_m[:, None], start[None], step[None])  # [q, p - 1], [q, p - 1, 2]
     distance = np.linalg.norm(offset, axis=-1)
@@ -105,7 +110,11 @@ def box_corners(
 def boxes_overlap(
     one: Float[np.ndarray, "*shape 4 2"], other: Float[np.ndarray, "*shape 4 2"]
 ) -> Bool[np.ndarray, "*shape"]:
-    """Whether two boxes share area: no side of either separates them (separating axis theorem)."""
+    """Whether two boxes overlap, by the separating axis theorem; boxes that only touch do not.
+
+    Args:
+        one, other: corners as from `box_corners`, of the same shape.
+    """
     one, other = (np.ascontiguousarray(np.moveaxis(box, (-2, -1), (0, 1))) for box in (one, other))  # [4, 2, ...]
     separated = np.zeros(one.shape[2:], np.bool_)
     for box in (one, other):

@@ -1,7 +1,6 @@
-"""How road users move: accelerations, turn rates, and nuPlan's six bounds of comfort.
+"""Kinematics of tracks: acceleration, jerk, yaw rate, and nuPlan's six comfort bounds.
 
-Derivatives are Savitzky-Golay fits, as in nuPlan's metrics: windows of 8 steps for acceleration, 15 for jerk, 5 for yaw
-rate and 15 for yaw acceleration, second order.
+Derivatives are Savitzky-Golay fits of second order with nuPlan's windows. Axes: n or A tracks, T steps.
 """
 
 from dataclasses import dataclass
@@ -13,11 +12,11 @@ from scipy.signal import savgol_filter
 
 from waycode.scene.types import Tracks
 
-ACCELERATION_WINDOW, JERK_WINDOW, YAW_RATE_WINDOW, YAW_ACCELERATION_WINDOW = 8, 15, 5, 15
+ACCELERATION_WINDOW, JERK_WINDOW, YAW_RATE_WINDOW, YAW_ACCELERATION_WINDOW = 8, 15, 5, 15  # nuPlan's, in steps
 MIN_STEPS = max(JERK_WINDOW, YAW_ACCELERATION_WINDOW)
 MOVING_DISTANCE_M = 3.0
 
-# Least and greatest value of each quantity in comfortable driving (nuPlan's bounds).
+# Least and greatest value of each quantity in comfortable driving (nuPlan).
 COMFORT_BOUNDS: dict[str, tuple[float, float]] = {
     "longitudinal_acceleration_mps2": (-4.05, 2.40),
     "lateral_acceleration_mps2": (-4.89, 4.89),
@@ -30,7 +29,7 @@ COMFORT_BOUNDS: dict[str, tuple[float, float]] = {
 
 @dataclass(frozen=True, kw_only=True)
 class Motion:
-    """The six quantities of `COMFORT_BOUNDS` for n movers over T steps."""
+    """The six quantities of `COMFORT_BOUNDS`."""
 
     longitudinal_acceleration_mps2: Float[np.ndarray, "n T"]
     lateral_acceleration_mps2: Float[np.ndarray, "n T"]
@@ -41,7 +40,7 @@ class Motion:
 
 
 def motion(velocity_mps: Float[np.ndarray, "n T 2"], heading_rad: Float[np.ndarray, "n T"], *, dt_s: float) -> Motion:
-    """Accelerations, jerks and turn rates of movers that are observed at every step (T >= 15)."""
+    """The six quantities of tracks that are observed at every step, at least 15 of them."""
     heading = np.unwrap(np.asarray(heading_rad, np.float64), axis=1)
     acceleration = _derivative(np.asarray(velocity_mps, np.float64), ACCELERATION_WINDOW, dt_s)
     cos, sin = np.cos(heading), np.sin(heading)
@@ -57,7 +56,7 @@ def motion(velocity_mps: Float[np.ndarray, "n T 2"], heading_rad: Float[np.ndarr
 
 
 def within_comfort(moves: Motion) -> Bool[np.ndarray, " n"]:
-    """Whether each mover keeps to all six bounds at all times."""
+    """Which tracks stay within all six bounds at all steps."""
     kept = [
         ((getattr(moves, name) > least) & (getattr(moves, name) < greatest)).all(axis=1)
         for name, (least, greatest) in COMFORT_BOUNDS.items()
@@ -66,14 +65,14 @@ def within_comfort(moves: Motion) -> Bool[np.ndarray, " n"]:
 
 
 def comfortable(tracks: Tracks, *, dt_s: float) -> tuple[Bool[np.ndarray, " A"], Bool[np.ndarray, " A"]]:
-    """Which tracks keep to the six bounds, and which could be judged: moving, seen long enough without a gap."""
+    """Which tracks stay within the six bounds, and which can be judged: moving, observed long enough without a gap."""
     comfort, judged = np.zeros(len(tracks), np.bool_), np.zeros(len(tracks), np.bool_)
     velocity = np.stack([tracks.vx_mps, tracks.vy_mps], axis=-1)
     first, last = observed_span(tracks.valid)
     whole = tracks.valid.sum(axis=1) == last - first
     candidates = np.flatnonzero(whole & (last - first >= MIN_STEPS) & moving(tracks))
     spans = {(int(first[track]), int(last[track])) for track in candidates}
-    for begin, end in sorted(spans):  # tracks that are seen over the same steps are judged together
+    for begin, end in sorted(spans):  # one batch per span of observed steps
         rows = candidates[(first[candidates] == begin) & (last[candidates] == end)]
         moves = motion(velocity[rows, begin:end], tracks.heading_rad[rows, begin:end], dt_s=dt_s)
         judged[rows], comfort[rows] = True, within_comfort(moves)
@@ -81,7 +80,7 @@ def comfortable(tracks: Tracks, *, dt_s: float) -> tuple[Bool[np.ndarray, " A"],
 
 
 def moving(tracks: Tracks) -> Bool[np.ndarray, " A"]:
-    """Which tracks get more than `MOVING_DISTANCE_M` away from where they are first seen."""
+    """Which tracks move more than 3 m from their first observed position."""
     first, _ = observed_span(tracks.valid)
     start = tracks.position_m[np.arange(len(tracks)), np.minimum(first, tracks.num_steps - 1)]
     distance = np.linalg.norm(tracks.position_m - start[:, None], axis=-1)
@@ -89,7 +88,7 @@ def moving(tracks: Tracks) -> Bool[np.ndarray, " A"]:
 
 
 def observed_span(valid: Bool[np.ndarray, "A T"]) -> tuple[np.ndarray, np.ndarray]:
-    """First observed step and the step after the last one, per track ((0, 0) for a track that is never seen)."""
+    """First observed step and the step after the last one, per track; (0, 0) for a track that is never observed."""
     seen = valid.any(axis=1)
     first = np.where(seen, valid.argmax(axis=1), 0)
     last = np.where(seen, valid.shape[1] - valid[:, ::-1].argmax(axis=1), 0)
@@ -99,15 +98,21 @@ def observed_span(valid: Bool[np.ndarray, "A T"]) -> tuple[np.ndarray, np.ndarra
 def _derivative(values: np.ndarray, window: int, dt_s: float, *, order: int = 1) -> np.ndarray:
     """Derivative over the time axis (axis 1)."""
     matrix = derivative_matrix(values.shape[1], window=window, dt_s=dt_s, order=order)
-    return np.asarray(matrix @ values if values.ndim == 3 else values @ matrix.T)  # ten times as fast as np.einsum
+    return np.asarray(matrix @ values if values.ndim == 3 else values @ matrix.T)  # ten times faster than np.einsum
 
 
 @lru_cache(maxsize=256)
 def derivative_matrix(num_steps: int, *, window: int, dt_s: float, order: int = 1) -> Float[np.ndarray, "T T"]:
-    """The Savitzky-Golay fit, which is linear, as a matrix: its columns are what it makes of unit vectors.
+    """The Savitzky-Golay derivative, which is linear, as a matrix to multiply a signal with.
 
-    For a planner's few drives it is ten times faster than the filter, and torch can take gradients through it.
+    Ten times faster than the filter for the few trajectories of a planner, and torch can differentiate through it.
+
+    Args:
+        num_steps: length T of the signal.
+        window: of the filter, in steps.
+        dt_s: seconds between steps.
+        order: of the derivative.
     """
     matrix: np.ndarray = savgol_filter(np.eye(num_steps), window, 2, deriv=order, delta=dt_s, axis=0)
-    matrix.flags.writeable = False  # it is shared
+    matrix.flags.writeable = False  # cached, so shared
     return matrix

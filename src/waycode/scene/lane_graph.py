@@ -290,7 +290,7 @@ class LaneGraph:
         nearest = at[np.unique(self._segment_lane[at], return_index=True)[1]]
         return nearest_m, self._segment_rad[nearest]
 
-    def distance_m(self, position_m: Float[np.ndarray, "*n 2"]) -> Float[np.ndarray, "*n"]:
+    def distance_to_nearest_m(self, position_m: Float[np.ndarray, "*n 2"]) -> Float[np.ndarray, "*n"]:
         """Distance to the nearest lane, by samples: up to half a metre too long; infinite on a map without lanes."""
         if self._tree is None:
             return np.full(position_m.shape[:-1], np.inf)
@@ -341,6 +341,7 @@ class LaneGraph:
 
     @cached_property
     def _tree(self) -> cKDTree | None:
+        """Finds samples; `_sample_rad` and `_sample_lane` are their headings and lanes. None without lanes."""
         return cKDTree(np.concatenate(self._samples)) if self._samples else None
 
     @cached_property

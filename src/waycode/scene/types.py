@@ -1,13 +1,13 @@
-"""What a scene is: road users over time, the map around them, the traffic lights, and perhaps a route.
+"""What a scene is: tracks of road users, the map around them, traffic lights, and optionally a route.
 
-Axes: A tracks (road users), T time steps, L lanes, G signalled lanes, P points, N polylines, E edges of a relation.
+Axes: A tracks, T steps, L lanes, G signalled lanes, P points, N polylines, E edges of a relation, S stop signs.
 
-All positions are float32 metres in the *scene frame*: the world frame moved (never turned) so that `Scene.origin_m`
-lies at (0, 0). Centimetres then survive in float32 even where a city's coordinates have seven digits; the world
-position of a point is `origin_m + point`. Times are seconds, angles radians, counter-clockwise, 0 along +x.
+All positions are float32 metres in the *scene frame*: the world frame translated (never rotated) so that
+`Scene.origin_m` is at (0, 0). This keeps millimetres in float32 even where world coordinates have seven digits; the
+world position of a point is `origin_m + point`. Times are in seconds; angles in radians, counter-clockwise, 0 along +x.
 
-Every value travels with its validity: a sample that was not observed is zero *and* masked, never a magic number.
-References between parts (a lane's successor, the lane of a signal) are indices, and relations are lists of pairs.
+Every value has a validity: a sample that was not observed is zero *and* masked. References between parts (a lane's
+successor, the lane of a signal) are indices; relations are arrays of pairs.
 """
 
 import operator
@@ -84,7 +84,7 @@ class SignalState(IntEnum):
 
 
 class GraphOrigin(IntEnum):
-    """How the lanes' successors and neighbours are known."""
+    """Where the lanes' successors and neighbours come from."""
 
     ABSENT = 0
     INFERRED = 1
@@ -97,20 +97,20 @@ def no_pairs() -> Pairs:
 
 
 def as_pairs(pairs: Iterable[tuple[int, int]]) -> Pairs:
-    """A relation as a sorted array of distinct pairs."""
+    """A relation: the distinct pairs in ascending order."""
     return np.array(sorted(set(pairs)), np.int32).reshape(-1, 2)
 
 
 @dataclass(frozen=True)
 class Polylines:
-    """N polylines of any length, stored end to end; polyline i is `points_m[starts[i]:starts[i + 1]]`."""
+    """N polylines of any length, concatenated; polyline i is `points_m[starts[i]:starts[i + 1]]`."""
 
     points_m: Float32[np.ndarray, "P 2"]
     starts: Int32[np.ndarray, " N_plus_1"]
 
     @staticmethod
     def of(polylines: Sequence[np.ndarray]) -> "Polylines":
-        """Joins arrays [p_i, 2] of positions in the scene frame."""
+        """Polylines from arrays [p_i, 2] of positions in the scene frame."""
         lengths = [len(polyline) for polyline in polylines]
         starts = np.concatenate([[0], np.cumsum(lengths, dtype=np.int64)]).astype(np.int32)
         points = np.concatenate(polylines).astype(np.float32) if polylines else np.zeros((0, 2), np.float32)
@@ -131,20 +131,20 @@ class Polylines:
 
 @dataclass(frozen=True, kw_only=True)
 class Tracks:
-    """Road users. Positions and headings are those of the centre of the bounding box."""
+    """Road users over time. Positions are the centres of bounding boxes."""
 
     ids: tuple[str, ...]
     types: Int8[np.ndarray, " A"]  # TrackType
-    length_m: Float32[np.ndarray, " A"]
+    length_m: Float32[np.ndarray, " A"]  # of the bounding box
     width_m: Float32[np.ndarray, " A"]
     x_m: Float32[np.ndarray, "A T"]
     y_m: Float32[np.ndarray, "A T"]
-    heading_rad: Float32[np.ndarray, "A T"]
+    heading_rad: Float32[np.ndarray, "A T"]  # of the bounding box, in [-pi, pi]
     vx_mps: Float32[np.ndarray, "A T"]
     vy_mps: Float32[np.ndarray, "A T"]
-    valid: Bool[np.ndarray, "A T"]
+    valid: Bool[np.ndarray, "A T"]  # whether the sample was observed; all other arrays are 0 where not
     to_predict: Int32[np.ndarray, " R"]  # indices of the tracks whose future is of interest
-    ego_index: int | None
+    ego_index: int | None  # index of the ego's track
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -164,7 +164,7 @@ class Tracks:
 
 @dataclass(frozen=True, kw_only=True)
 class Lanes:
-    """Lane centrelines in driving direction, and how they hang together."""
+    """Lanes: centrelines in driving direction, attributes, and the relations between lanes; see also `graph`."""
 
     ids: tuple[str, ...] = ()
     types: Int8[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.int8))  # LaneType
@@ -174,8 +174,8 @@ class Lanes:
     width_m: Float32[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.float32))
     width_known: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
     in_junction: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    successors: Pairs = field(default_factory=no_pairs)  # (lane, a lane that continues it)
-    left_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, the lane to its left, same direction)
+    successors: Pairs = field(default_factory=no_pairs)  # (lane, lane that continues it)
+    left_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, lane to its left in the same direction)
     right_neighbours: Pairs = field(default_factory=no_pairs)
     graph_origin: GraphOrigin = GraphOrigin.ABSENT
 
@@ -195,7 +195,7 @@ class Lanes:
 @dataclass(frozen=True, kw_only=True)
 class StopSigns:
     position_m: Float32[np.ndarray, "S 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))
-    controls: Pairs = field(default_factory=no_pairs)  # (stop sign, a lane that it controls)
+    controls: Pairs = field(default_factory=no_pairs)  # (stop sign, lane that it controls)
 
     def __len__(self) -> int:
         return len(self.position_m)
@@ -211,7 +211,7 @@ def _no_polylines() -> Polylines:
 
 @dataclass(frozen=True, kw_only=True)
 class MapFeatures:
-    """The static world. Crosswalks, speed bumps, driveways and drivable areas are polygons (last point != first)."""
+    """The static map. Crosswalks, speed bumps, driveways and drivable areas are polygons (last point != first)."""
 
     lanes: Lanes = field(default_factory=Lanes)
     road_lines: Polylines = field(default_factory=_no_polylines)
@@ -227,10 +227,10 @@ class MapFeatures:
 
 @dataclass(frozen=True, kw_only=True)
 class Signals:
-    """Traffic lights, per signalled lane and time step."""
+    """Traffic lights, per signalled lane and step."""
 
-    lanes: Int32[np.ndarray, " G"] = field(default_factory=lambda: np.zeros(0, np.int32))
-    stop_point_m: Float32[np.ndarray, "G 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))
+    lanes: Int32[np.ndarray, " G"] = field(default_factory=lambda: np.zeros(0, np.int32))  # that the light is for
+    stop_point_m: Float32[np.ndarray, "G 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))  # stop line
     states: Int8[np.ndarray, "G T"] = field(default_factory=lambda: np.zeros((0, 0), np.int8))  # SignalState
     valid: Bool[np.ndarray, "G T"] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
 
@@ -240,37 +240,34 @@ class Signals:
 
 @dataclass(frozen=True, kw_only=True)
 class Route:
-    """Where the ego is asked to go: sections in driving order, each a set of parallel lanes.
-
-    `lanes[i]` belongs to section `sections[i]`; sections count 0, 1, 2, ... and never decrease.
-    """
+    """The ego's route: sections in driving order, each a set of parallel lanes."""
 
     lanes: Int32[np.ndarray, " R"]
-    sections: Int32[np.ndarray, " R"]
+    sections: Int32[np.ndarray, " R"]  # section of each lane: 0, 1, 2, ..., never decreasing
 
 
 @dataclass(frozen=True, kw_only=True)
 class Scene:
     """One recorded or generated traffic scene."""
 
-    id: str
-    source: str
-    dt_s: float
-    current_step: int  # the last observed step: history ends with it, the future starts after it
+    id: str  # unique in its dataset
+    source: str  # name of the source that made it
+    dt_s: float  # seconds between steps
+    current_step: int  # the last step of the history; the future starts after it
     origin_m: tuple[float, float]  # world position of the scene frame's (0, 0)
     tracks: Tracks
     map: MapFeatures
     signals: Signals = field(default_factory=Signals)
     route: Route | None = None
-    tags: tuple[str, ...] = ()  # what the source says of the scene: scenario types, the network's family
-    rebuild: str | None = None  # JSON that the source needs to run the same world live again
+    tags: tuple[str, ...] = ()  # given by the source: scenario types, the network's family
+    rebuild: str | None = None  # JSON from which the source can run the same world live
 
     @property
     def num_steps(self) -> int:
         return self.tracks.num_steps
 
     def validate(self) -> None:
-        """Raises `InvalidScene`, which names every fault found."""
+        """Raises `InvalidScene`, which names every fault."""
         from waycode.scene.validation import validate
 
         validate(self)

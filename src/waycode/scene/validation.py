@@ -1,4 +1,4 @@
-"""Says everything that is wrong with a scene, each fault in a sentence of its own."""
+"""Validation of scenes: names every fault, each in one sentence."""
 
 import json
 from collections.abc import Iterator
@@ -25,15 +25,15 @@ from waycode.scene.types import (
     WaycodeError,
 )
 
-MAX_EXTENT_M = 16_384.0  # float32 still resolves 1/1024 m out to here
+_MAX_EXTENT_M = 16_384.0  # float32 resolves 1/1024 m up to here
 MAX_SPEED_MPS = 100.0
 _LINES_AND_POLYGONS = {
     "road_lines": 2, "road_edges": 2, "crosswalks": 3, "speed_bumps": 3, "driveways": 3, "drivable_areas": 3,
 }  # the least number of points of each  # fmt: skip
 
 
-class InvalidScene(WaycodeError):  # noqa: N818 (it says what the scene is; every other error of ours ends with Error)
-    """A scene that breaks the rules of `waycode.scene.types`; `faults` names each break."""
+class InvalidScene(WaycodeError):  # noqa: N818 (public name)
+    """A scene that breaks the rules of `waycode.scene.types`; `faults` names each."""
 
     def __init__(self, scene_id: str, faults: list[str]):
         self.scene_id = scene_id
@@ -45,16 +45,16 @@ class InvalidScene(WaycodeError):  # noqa: N818 (it says what the scene is; ever
 
 
 def validate(scene: Scene) -> None:
-    """Raises `InvalidScene` if `faults_of` finds any."""
+    """Raises `InvalidScene` if the scene has faults."""
     faults = faults_of(scene)
     if faults:
         raise InvalidScene(scene.id, faults)
 
 
 def faults_of(scene: Scene) -> list[str]:
-    """Every fault of the scene; an empty list for a good one."""
+    """All faults of a scene; empty if it is valid."""
     faults = [fault for name, part in _parts(scene).items() for fault in _form_faults(name, part)]
-    if not faults:  # nothing more can be asked of arrays that have another form
+    if not faults:  # the checks below need arrays of the right form
         with np.errstate(over="ignore", invalid="ignore"):
             faults = [
                 *_track_faults(scene.tracks),
@@ -67,7 +67,7 @@ def faults_of(scene: Scene) -> list[str]:
 
 
 def _parts(scene: Scene) -> dict[str, object]:
-    """Everything in the scene that holds arrays, by name."""
+    """The parts of a scene that hold arrays, by name."""
     features = scene.map
     return {
         "tracks": scene.tracks,
@@ -82,7 +82,7 @@ def _parts(scene: Scene) -> dict[str, object]:
 
 
 def _form_faults(name: str, part: object) -> Iterator[str]:
-    """Arrays of another kind, or with other axes, than the annotations of the part say."""
+    """Arrays whose type or axes differ from the annotations of the part."""
     for field in fields(part):  # type: ignore[arg-type]  # every part is a dataclass
         kind: Any = field.type
         if not hasattr(kind, "dim_str"):
@@ -145,7 +145,7 @@ def _track_faults(tracks: Tracks) -> Iterator[str]:
     shapes = [(name, array.shape, (count,)) for name, array in per_track.items()]
     shapes += [(name, array.shape, (count, steps)) for name, array in per_step.items()]
     wrong = [f"tracks.{name} has shape {got}, expected {want}" for name, got, want in shapes if got != want]
-    if wrong:  # nothing below can be asked of arrays that do not fit together
+    if wrong:  # the checks below need arrays that fit together
         yield from wrong
         return
     if count == 0:
@@ -167,8 +167,8 @@ def _value_faults(tracks: Tracks) -> Iterator[str]:
             yield f"tracks.{name} has {bad} values that are not finite"
         if np.any(values[~tracks.valid] != 0):
             yield f"tracks.{name} has values where valid is false, expected zeros"
-    if np.any(np.abs(tracks.position_m) > MAX_EXTENT_M):
-        yield f"tracks reach beyond {MAX_EXTENT_M:.0f} m of origin_m"
+    if np.any(np.abs(tracks.position_m) > _MAX_EXTENT_M):
+        yield f"tracks reach beyond {_MAX_EXTENT_M:.0f} m of origin_m"
     if np.any(np.abs(tracks.heading_rad) > np.pi + 1e-4):
         yield "tracks.heading_rad leaves [-pi, pi]: are these degrees?"
     fastest = float(np.nanmax(tracks.speed_mps, initial=0))
@@ -202,7 +202,7 @@ def _lane_faults(lanes: Lanes) -> Iterator[str]:
 
 def _known_faults(name: str, values: np.ndarray, known: np.ndarray) -> Iterator[str]:
     if values.shape != known.shape:
-        return  # named already
+        return  # reported already
     if not _all_positive(values[known]):
         yield f"{name} has known values that are not positive"
     if np.any(values[~known] != 0):
@@ -264,8 +264,8 @@ def _polyline_faults(name: str, polylines: Polylines, least_points: int) -> Iter
 def _point_faults(name: str, points_m: np.ndarray) -> Iterator[str]:
     if not np.all(np.isfinite(points_m)):
         yield f"{name} has points that are not finite"
-    elif len(points_m) and np.abs(points_m).max() > MAX_EXTENT_M:
-        yield f"{name} reaches beyond {MAX_EXTENT_M:.0f} m of origin_m"
+    elif len(points_m) and np.abs(points_m).max() > _MAX_EXTENT_M:
+        yield f"{name} reaches beyond {_MAX_EXTENT_M:.0f} m of origin_m"
 
 
 def _id_faults(name: str, ids: Any) -> Iterator[str]:

@@ -102,7 +102,7 @@ def leaves_map(scene: Scene, agents: Sequence[int]) -> Bool[np.ndarray, " agents
     chosen, tracks = np.asarray(agents, np.int64), scene.tracks
     last = tracks.num_steps - 1 - tracks.valid[chosen, ::-1].argmax(axis=1)
     last_m = tracks.position_m[chosen, last].astype(np.float64)
-    away = scene.map.lanes.graph.distance_m(last_m) > _OFF_MAP_M
+    away = scene.map.lanes.graph.distance_to_nearest_m(last_m) > _OFF_MAP_M
     return away & (tracks.types[chosen] == TrackType.VEHICLE)
 
 
