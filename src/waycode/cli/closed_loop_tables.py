@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from waycode.cli.tables import plain_table
-from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopRow, Difference
-from waycode.evaluation.guidance_report import Estimate
+from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopRow, ScoreDifference
+from waycode.evaluation.report import Estimate
 
 _HEADINGS = {  # short, and without the two that are nearly always 100: a terminal has 80 columns
     "no_at_fault_collision": "S-CR",
@@ -26,7 +26,7 @@ def closed_loop_tables(
     rows: Sequence[ClosedLoopRow],
     *,
     left_out: Mapping[str, int],
-    differences: Sequence[Difference] = (),
+    differences: Sequence[ScoreDifference] = (),
 ) -> RenderableType:
     """Scores with intervals and side by side, what was left out, and every scenario that failed with its reason."""
     parts: list[RenderableType] = [_scores(title, rows)]
@@ -58,7 +58,7 @@ def _scores(title: str, rows: Sequence[ClosedLoopRow]) -> Table:
     return table
 
 
-def _differences(differences: Sequence[Difference]) -> Table:
+def _differences(differences: Sequence[ScoreDifference]) -> Table:
     (reference,) = {one.reference for one in differences}
     table = plain_table(f"CLS less that of {reference}, scenario by scenario", "planner, traffic", "points", "95 %")
     for one in differences:

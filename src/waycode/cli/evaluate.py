@@ -63,9 +63,9 @@ class Evaluate:
     def _reconstruction(self) -> int:
         from waycode.cli.learning_tables import reconstruction_tables
         from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.judge import chosen_indices, evenly_chosen
-        from waycode.evaluation.reconstruction_picture import save_reconstruction
-        from waycode.evaluation.reconstruction_report import PICTURE_FILE, reconstruction_report
+        from waycode.evaluation.pictures import save_reconstruction
+        from waycode.evaluation.reconstruction_report import reconstruction_report
+        from waycode.evaluation.report import chosen_indices, evenly_chosen
         from waycode.training.checks import check_fit
         from waycode.training.folders import open_model
 
@@ -77,23 +77,22 @@ class Evaluate:
             )
         if self.out is not None:
             report.write(self.out)
-            save_reconstruction(report, self.out / PICTURE_FILE)
+            save_reconstruction(report, self.out / "reconstruction.png")
         if self.json:
             say_json(report.as_json())
         else:
             say(reconstruction_tables(report))
             if self.out is not None:
-                say(f"{self.out}: reconstruction.json, {PICTURE_FILE}")
+                say(f"{self.out}: reconstruction.json, reconstruction.png")
         return 0
 
     def _guidance(self) -> int:
         from waycode.cli.guidance_tables import guidance_tables
         from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.guidance import TASKS
-        from waycode.evaluation.guidance_picture import save_examples, save_guidance
+        from waycode.evaluation.guidance import TASKS, answer_dataset
         from waycode.evaluation.guidance_report import guidance_report
-        from waycode.evaluation.guidance_run import answer_dataset
-        from waycode.evaluation.judge import chosen_indices
+        from waycode.evaluation.pictures import save_examples, save_guidance
+        from waycode.evaluation.report import chosen_indices
         from waycode.training.checks import check_fit
         from waycode.training.folders import open_model
 
@@ -126,14 +125,14 @@ class Evaluate:
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import (
             ABLATION_REFERENCE,
-            REFERENCE,
+            COMPARISON_REFERENCE,
             ClosedLoopReport,
             ablation,
             comparison,
-            differences,
             drive_all,
+            score_differences,
         )
-        from waycode.evaluation.closed_loop_picture import save_closed_loop
+        from waycode.evaluation.pictures import save_closed_loop
         from waycode.simulation.scenarios import choose_scenarios
         from waycode.training.checks import check_fit
         from waycode.training.folders import open_model
@@ -144,7 +143,9 @@ class Evaluate:
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
         make, reference = (
-            (ablation, ABLATION_REFERENCE) if self.what == "closed-loop-ablation" else (comparison, REFERENCE)
+            (ablation, ABLATION_REFERENCE)
+            if self.what == "closed-loop-ablation"
+            else (comparison, COMPARISON_REFERENCE)
         )
         campaigns = make(self.data, chosen.indices, model=self.model)
         scores = None if self.out is None else self.out / f"{self.what}.parquet"
@@ -152,7 +153,7 @@ class Evaluate:
             driven = drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
         report = ClosedLoopReport(
             name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
-            rows=[row for row, _ in driven], differences=differences(driven, reference=reference),
+            rows=[row for row, _ in driven], differences=score_differences(driven, reference=reference),
         )  # fmt: skip
         if self.out is not None:
             report.write(self.out)

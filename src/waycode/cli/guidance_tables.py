@@ -6,10 +6,11 @@ from rich.text import Text
 
 from waycode.cli.tables import plain_table
 from waycode.evaluation.guidance import SUCCESS, UNCERTAIN
-from waycode.evaluation.guidance_report import Estimate, GuidanceReport
-from waycode.evaluation.realism import MEASURES
+from waycode.evaluation.guidance_report import GuidanceReport
+from waycode.evaluation.realism import REALISM_MEASURES
+from waycode.evaluation.report import Estimate
 
-_SHARES = (SUCCESS, *MEASURES, UNCERTAIN)  # shown as percentages
+_SHARES = (SUCCESS, *REALISM_MEASURES, UNCERTAIN)  # shown as percentages
 _HEADINGS = {  # short enough for a terminal of 80 columns
     "leftward_turn_deg": "turn\ndeg",
     "centre_distance_m": "centre\nm",

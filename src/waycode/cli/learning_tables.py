@@ -7,8 +7,8 @@ from rich.table import Table
 from rich.text import Text
 
 from waycode.cli.tables import plain_table
-from waycode.evaluation.reconstruction import Cell
 from waycode.evaluation.reconstruction_report import ReconstructionReport
+from waycode.evaluation.report import Estimate
 from waycode.training.card import table_of
 from waycode.training.validation import ValidationReport
 
@@ -36,15 +36,15 @@ def reconstruction_tables(report: ReconstructionReport) -> RenderableType:
     return Group(*parts)
 
 
-def _cells(title: str, columns: Mapping[str, Sequence[Cell]]) -> Table:
+def _cells(title: str, columns: Mapping[str, Sequence[Estimate]]) -> Table:
     table = plain_table(title, "tokens", *(name.replace(" ", "\n", 1) for name in columns))
     for count in range(max(len(cells) for cells in columns.values())):
         table.add_row(str(count + 1), *(_cell(cells[count]) for cells in columns.values()))
     return table
 
 
-def _cell(cell: Cell) -> str:
-    return f"{cell.ade_m:.3f} ±{(cell.high_m - cell.low_m) / 2:.2f}"
+def _cell(cell: Estimate) -> str:
+    return f"{cell.mean:.3f} ±{(cell.high - cell.low) / 2:.2f}"
 
 
 def _beams(report: ReconstructionReport) -> Table:

@@ -75,12 +75,12 @@ class Train:
 
         from waycode.cli.learning_tables import validation_table  # now: the code may be edited while the run goes on
         from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.judge import ReconstructionJudge
+        from waycode.evaluation.validation_figures import ReconstructionFigures
         from waycode.training.errors import RunStopped
         from waycode.training.run import last_step, train
 
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
-        judge, total = ReconstructionJudge(num_scenes=self.val_scenes), len(Dataset(self.data))
+        judge, total = ReconstructionFigures(num_scenes=self.val_scenes), len(Dataset(self.data))
         judge.check(Dataset(self.val))
         resumed = self.resume and self.out.exists()
         try:
