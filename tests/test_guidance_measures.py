@@ -8,9 +8,11 @@ import pytest
 from test_guidance_selection import changing, two_lanes
 from test_kinematics import tracks_of
 from test_manoeuvre import CURRENT, STEPS, TIME_S, arc, scene_of, straight
+from waycode.evaluation.guidance import SUCCESS, TASKS, MeasuredScene
 from waycode.evaluation.motion import MeasuredMotion, lane_use
 from waycode.evaluation.realism import RoadShape, is_infeasible, realism_of
-from waycode.scene import MapFeatures, Polylines, Scene
+from waycode.evaluation.selection import Case, Group
+from waycode.scene import MapFeatures, Polylines, Route, Scene
 from waycode.scene.manoeuvre import LaneIndex
 
 FUTURE = slice(CURRENT + 1, None)
@@ -177,3 +179,40 @@ def test_only_the_same_moment_collides() -> None:
     later = np.stack([20.0 + 5.0 * TIME_S, np.zeros(STEPS)], axis=-1)  # drives ahead at the same speed
     scene = on_the_road(later)
     assert not realism_of(MeasuredMotion.of(scene, 0, beside(0.0)), scene, agent=0, road=RoadShape(scene)).collision
+
+
+def measures_of(task: str, scene: Scene, future_m: np.ndarray) -> dict[str, float]:
+    (group,) = TASKS[task].objectives
+    case = Case(scene_id=scene.id, agent=0, group=group)
+    return TASKS[task].measure(MeasuredMotion.of(scene, 0, future_m), MeasuredScene(scene), case)
+
+
+@pytest.mark.parametrize(("off_m", "success"), [(1.9, 1.0), (2.1, 0.0)])
+def test_a_goal_is_reached_within_two_metres(off_m: float, success: float) -> None:
+    position = straight(np.full(STEPS, 8.0))
+    found = measures_of("goal", scene_of(position), position[FUTURE] + np.array([0.0, off_m]))
+    assert found[SUCCESS] == success
+    assert found["final_error_m"] == pytest.approx(off_m, abs=1e-4)
+    assert found["mean_error_m"] == pytest.approx(off_m, abs=1e-4)
+
+
+def test_the_goal_is_the_recorded_end() -> None:
+    position = straight(np.full(STEPS, 8.0))
+    scene = scene_of(position)
+    goal = TASKS["goal"].objective_of(scene, Case(scene_id=scene.id, agent=0, group=Group.GOAL))
+    assert str(goal) == f"goal-point(x_m={position[-1, 0]:.1f}, y_m=0)"
+
+
+def test_a_route_is_followed_on_its_lanes_and_as_far_as_recorded() -> None:
+    position = straight(np.full(STEPS, 10.0))
+    scene = replace(
+        scene_of(position, two_lanes()), route=Route(lanes=np.array([0], np.int32), sections=np.array([0], np.int32))
+    )
+    recorded = measures_of("route", scene, position[FUTURE])
+    assert recorded[SUCCESS] == 1
+    assert recorded["route_distance_m"] == pytest.approx(0, abs=1e-4)
+    assert recorded["progress_ratio"] == pytest.approx(1)
+    assert measures_of("route", scene, position[FUTURE] + np.array([0.0, 3.5]))[SUCCESS] == 0  # on the other lane
+    half = position[CURRENT] + (position[FUTURE] - position[CURRENT]) / 2
+    assert measures_of("route", scene, half)["progress_ratio"] == pytest.approx(0.5)
+    assert measures_of("route", scene, half)[SUCCESS] == 0

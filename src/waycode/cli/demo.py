@@ -23,7 +23,8 @@ class Demo:
         from waycode.demo import NUM_PICTURES, bundled_dataset, run_demo
 
         with progress("planning and drawing", NUM_PICTURES, unit="pictures") as advance:
-            report = run_demo(bundled_dataset(), self.out, model=self.model, on_picture=lambda: advance(1))
+            datasets = [bundled_dataset(), bundled_dataset("sumo-crossings")]
+            report = run_demo(datasets, self.out, model=self.model, on_picture=lambda: advance(1))
         if self.json:
             say_json(report)
         else:

@@ -100,13 +100,13 @@ def _settings(summary: DatasetSummary) -> Table:
 
 
 def demo_table(report: DemoReport) -> Table:
-    """How the stories of the demo came out."""
-    table = plain_table(f"demo with {report.model}", "asked for", "did it", "cars", "tokens", "status", "plan in ms")
-    for story in report.stories:
+    """Successes by section of the demo."""
+    table = plain_table(f"demo with {report.model}", "asked for", "successes", "as counted by", "tokens", "plan in ms")
+    for section in report.sections:
         table.add_row(
-            story.title, "yes" if story.did else "no", f"{story.did_it} of {story.num_actors}",
-            " ".join(map(str, story.tokens)), story.status, f"{story.plan_ms:.0f}",
+            section.title, f"{section.num_success} of {section.num_cases}", section.counted_as,
+            " ".join(map(str, section.tokens)), f"{section.plan_ms:.0f}",
         )  # fmt: skip
-    table.caption = "did it: the plan in the picture, measured; cars: how many of those that the wish fits did it"
+    table.caption = "tokens and time: of the plan in the picture"
     table.caption_justify = "left"
     return table
