@@ -99,7 +99,7 @@ SECTIONS = (
         title="Follow the route",
         asked="The objective asks for progress along the ego's route (the blue lanes), close to their centre.",
         look="Candidates that leave the blue lanes cost more, and so do those that stay behind.",
-        criterion="is never more than 2.5 m from the lanes of the route, and drives at least 70 % of the recorded distance",
+        criterion="stays within 2.5 m of the lanes of the route and drives at least 70 % of the recorded distance",
         measured="is never more than {route_distance_m:.1f} m from the lanes of its route and drives "
         "{progress_ratio:.0%} of the recorded distance",
         task="route",

@@ -3,7 +3,7 @@
 Axes: R agents of all scenes, T steps, N tokens, D latent dimensions.
 """
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
@@ -14,7 +14,7 @@ from torch import Tensor
 
 from waycode.evaluation.metrics import displacement_errors_m, final_errors_m
 from waycode.evaluation.report import EvaluationError
-from waycode.features import Batch, Example, collate, extract
+from waycode.features import Example, collate, extract
 from waycode.model import Model, Trajectories
 from waycode.model.bottleneck import quantise
 from waycode.model.search_adapter import PrefixDecoder
@@ -63,17 +63,6 @@ class AgentErrors:
     ade_m: dict[str, Float[np.ndarray, "R N"]]
     fde_m: dict[str, Float[np.ndarray, "R N"]]
     final_std_m: dict[str, Float[np.ndarray, "R N"]]  # predicted standard deviation at the last step
-
-    def select(self, rows: Bool[np.ndarray, " R"], methods: Iterable[str]) -> "AgentErrors":
-        """The errors of some agents and methods."""
-        names = list(methods)
-        return AgentErrors(
-            types=self.types[rows],
-            scenes=self.scenes[rows],
-            ade_m={name: self.ade_m[name][rows] for name in names},
-            fde_m={name: self.fde_m[name][rows] for name in names},
-            final_std_m={name: self.final_std_m[name][rows] for name in names},
-        )
 
 
 def reconstruction_errors(
@@ -124,14 +113,22 @@ def _batch_errors(
     """Errors of one batch; the items are (number of the scene, its example, types of its agents)."""
     batch = collate([example for _, example, _ in items])
     future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
+    scene = model.see(batch.scene, batch.agents)
+    memory = model.remember(scene)
+    latents = model.encode(future, valid, scene)
     ade, fde, std = {}, {}, {}
-    dt_s = model.config.features.dt_s
-    for name, decoded in _decode_methods(model, batch, methods):
-        counts = range(decoded.mean_m.shape[1])
-        paths = [decoded.mean_m[:, count] for count in counts]
+    for method in methods:
+        levels = method.num_levels
+        if method.by_search and levels is not None:
+            decode = PrefixDecoder(model, memory)
+            codes = searched_reconstruction(model, decode, future, valid, levels=levels, beam_width=method.beam_width)
+        else:
+            codes = latents if levels is None else quantise(latents, levels)
+        decoded = model.decoder.decode_all_prefixes(codes, memory)  # 1 to N tokens as N candidates per agent
+        paths, name, dt_s = decoded.mean_m.unbind(dim=1), method.name, model.config.features.dt_s
         ade[name] = _stack([displacement_errors_m(path, future, valid, dt_s=dt_s) for path in paths])
         fde[name] = _stack([final_errors_m(path, future, valid) for path in paths])
-        std[name] = _stack([decoded.std_m[:, count, -1].norm(dim=-1) for count in counts])
+        std[name] = decoded.std_m[:, :, -1].norm(dim=-1).numpy()
     return AgentErrors(
         types=np.concatenate([types for _, _, types in items]),
         scenes=np.concatenate([np.full(len(types), number) for number, _, types in items]),
@@ -139,23 +136,6 @@ def _batch_errors(
         fde_m=fde,
         final_std_m=std,
     )
-
-
-def _decode_methods(model: Model, batch: Batch, methods: tuple[CodeMethod, ...]) -> Iterator[tuple[str, Trajectories]]:
-    """Yields each method's name and its trajectories of 1 to N tokens, as N candidates per agent."""
-    scene = model.see(batch.scene, batch.agents)
-    memory = model.remember(scene)
-    future, valid = batch.futures.position_m[batch.agents.mask], batch.futures.valid[batch.agents.mask]
-    latents = model.encode(future, valid, scene)
-    for method in methods:
-        if method.by_search and method.num_levels is not None:
-            codes = searched_reconstruction(
-                model, PrefixDecoder(model, memory), future, valid, levels=method.num_levels,
-                beam_width=method.beam_width,
-            )  # fmt: skip
-        else:
-            codes = latents if method.num_levels is None else quantise(latents, method.num_levels)
-        yield method.name, model.decoder.decode_all_prefixes(codes, memory)
 
 
 def searched_reconstruction(

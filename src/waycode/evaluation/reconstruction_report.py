@@ -6,7 +6,7 @@ from itertools import pairwise
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from waycode.evaluation.reconstruction import BEAM_METHODS, TABLE_METHODS, AgentErrors, reconstruction_errors
 from waycode.evaluation.report import Estimate, Report
@@ -108,7 +108,7 @@ def reconstruction_report(
         num_scenes=len(np.unique(errors.scenes)),
         num_agents=len(errors.types),
         table=table,
-        by_type={kind: reconstruction_table(errors.select(rows, methods)) for kind, rows in rows_of.items()},
+        by_type={kind: reconstruction_table(errors, methods=methods, rows=rows) for kind, rows in rows_of.items()},
         agents_by_type={kind: int(rows.sum()) for kind, rows in rows_of.items()},
         orderings=check_orderings({method: [cell.mean for cell in cells] for method, cells in table.items()}),
         beam_ade_m={method.beam_width: all_methods[method.name][-1] for method in BEAM_METHODS},
@@ -120,11 +120,21 @@ def reconstruction_report(
     )
 
 
-def reconstruction_table(errors: AgentErrors) -> dict[str, list[Estimate]]:
-    """ADE averaged over object types, by method: an estimate for 1, 2, ..., N tokens."""
+def reconstruction_table(
+    errors: AgentErrors, *, methods: Iterable[str] | None = None, rows: Bool[np.ndarray, " R"] | None = None
+) -> dict[str, list[Estimate]]:
+    """ADE averaged over object types, by method: an estimate for 1, 2, ..., N tokens.
+
+    Args:
+        errors: errors of all agents.
+        methods: None: all.
+        rows: which agents to use; None: all.
+    """
+    chosen = slice(None) if rows is None else rows
+    scenes, types = errors.scenes[chosen], errors.types[chosen]
     return {
-        name: [Estimate.of(values[:, count], errors.scenes, errors.types) for count in range(values.shape[1])]
-        for name, values in errors.ade_m.items()
+        name: [Estimate.of(column, scenes, types) for column in errors.ade_m[name][chosen].T]
+        for name in methods or errors.ade_m
     }
 
 
