@@ -24,7 +24,7 @@ from waycode.scene.kinematics import moving
 
 NUM_PICTURES = len(SECTIONS) + 1  # and the sheet of scenes
 _PAGE, _SCENES_PICTURE = "index.html", "gallery.png"
-Encode = Callable[[Scene, int], View]  # of a scene and the index of a track
+_Encode = Callable[[Scene, int], View]  # of a scene and the index of a track
 _NEAR_M = 50.0  # radius of the pictures of scenes
 _SWAP_LETTERS = "BCD"  # the scenes beside A in the picture of the token swap
 
@@ -149,7 +149,7 @@ def one_per_family(dataset: Dataset) -> dict[str, Scene]:
 
 
 def _run_section(
-    section: Section, scenes: Sequence[_DemoScene], encode: Encode, *, folder: Path
+    section: Section, scenes: Sequence[_DemoScene], encode: _Encode, *, folder: Path
 ) -> SectionReport | None:
     """Plans, counts and draws; None if the scenes have no case for the section."""
     task = TASKS[section.task]
@@ -176,7 +176,7 @@ def _run_section(
     return _report(section, counted, planned)
 
 
-def _recorded_left_turn(scenes: Sequence[_DemoScene], encode: Encode) -> _PlannedCase | None:
+def _recorded_left_turn(scenes: Sequence[_DemoScene], encode: _Encode) -> _PlannedCase | None:
     """The recorded left turn that search reconstructs best; its tokens reconstruct better than the encoder's."""
     turns = []
     for source in scenes:
