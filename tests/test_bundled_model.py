@@ -7,17 +7,17 @@ import pytest
 
 from waycode.dataset.dataset import Dataset
 from waycode.evaluation.metrics import mean_over_types
-from waycode.evaluation.reconstruction import AgentErrors, Column, reconstruction_errors
+from waycode.evaluation.reconstruction import AgentErrors, CodeMethod, reconstruction_errors
 from waycode.model.saved import bundled_models, load_model
 
-ENCODER, SEARCH = Column(by_search=False, num_levels=2), Column(by_search=True, num_levels=2)
+ENCODER, SEARCH = CodeMethod(by_search=False, num_levels=2), CodeMethod(by_search=True, num_levels=2)
 
 
 @pytest.fixture(scope="module")
 def errors() -> AgentErrors:
     model = load_model("sumo-small").model
     scenes = Dataset(str(files("waycode") / "samples" / "sumo"))
-    return reconstruction_errors(model, iter(scenes[:]), columns=(ENCODER, SEARCH))
+    return reconstruction_errors(model, iter(scenes[:]), methods=(ENCODER, SEARCH))
 
 
 def test_it_is_bundled_small_and_has_thresholds() -> None:

@@ -54,7 +54,7 @@ def test_tables_of_planners_and_of_settings(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With fewer rows than a user gets, who waits for all of them."""
-    monkeypatch.setattr(closed_loop, "COMPARED", ("constant-velocity", "pdm-closed"))
+    monkeypatch.setattr(closed_loop, "COMPARED_PLANNERS", ("constant-velocity", "pdm-closed"))
     quick = LatentConfig(depth=1, beam_width=1, refine_steps=0, replan_steps=40)
     monkeypatch.setattr(closed_loop, "ABLATIONS", {"depth 1, beam 1": quick})
     words = ["eval", what, "--model", "sumo-small", "--data", SAMPLES, "--scenes", "2", "--out", str(tmp_path)]

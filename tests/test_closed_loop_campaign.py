@@ -18,19 +18,19 @@ from waycode.dataset.dataset import DatasetError
 from waycode.evaluation import closed_loop
 from waycode.evaluation.closed_loop import (
     ABLATIONS,
-    COMPARED,
+    COMPARED_PLANNERS,
     ClosedLoopReport,
     ablation,
     closed_loop_row,
     comparison,
-    differences,
     drive_all,
+    score_differences,
     worst,
     write_scores,
 )
-from waycode.evaluation.closed_loop_parts import Parts, settings_of
-from waycode.evaluation.closed_loop_picture import save_closed_loop
-from waycode.evaluation.reconstruction import EvaluationError
+from waycode.evaluation.closed_loop_store import ResultStore, settings_digest
+from waycode.evaluation.pictures import save_closed_loop
+from waycode.evaluation.report import EvaluationError
 from waycode.plotting.animation import save_animation
 from waycode.plotting.viewport import PlottingError
 from waycode.scene import MapFeatures, Scene, TrackType
@@ -106,7 +106,7 @@ def test_planners_are_compared_scenario_by_scenario() -> None:
         (closed_loop_row(easy, planner="pdm-closed", traffic="replay"), easy),
         (closed_loop_row(hard, planner="latent", traffic="idm"), hard),
     ]
-    (found,) = differences(driven, reference="pdm-closed")  # there is no reference in the other traffic
+    (found,) = score_differences(driven, reference="pdm-closed")  # there is no reference in the other traffic
     assert (found.planner, found.reference, found.traffic) == ("latent", "pdm-closed", "replay")
     # Each is better by ten points: that one scenario is harder than the other does not make it uncertain.
     np.testing.assert_allclose([found.points.mean, found.points.low, found.points.high], 10.0)
@@ -141,7 +141,7 @@ def test_scores_are_written_per_scenario(tmp_path: Path) -> None:
 
 def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     path, campaign, asked = tmp_path / "a" / "scores.parquet", campaign_of(0, 1, 2), []
-    parts = Parts(tmp_path / "a" / "scores.unfinished")
+    store = ResultStore(tmp_path / "a" / "scores.unfinished")
 
     def drive_and_stop(rest: Campaign, *, workers: int) -> Iterator[ScenarioResult]:
         asked.append(rest.indices)
@@ -153,7 +153,7 @@ def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
     monkeypatch.setattr(closed_loop, "drive_campaign", drive_and_stop)
     with pytest.raises(KeyboardInterrupt):
         drive_all({"a/b NR": campaign}, scores=path)
-    assert len(parts) == 2
+    assert len(store) == 2
     counted: list[int] = []
     ((_, results),) = drive_all({"a/b NR": campaign}, scores=path, on_scenarios=counted.append)
     assert asked == [(0, 1, 2), (2,)]
@@ -166,35 +166,38 @@ def test_a_stopped_run_goes_on(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) 
 
 
 def test_two_runs_do_not_write_to_the_same_place(tmp_path: Path) -> None:
-    with Parts(tmp_path / "scores.unfinished").kept_until_done(), pytest.raises(DatasetError, match="by another run"):
+    with (
+        ResultStore(tmp_path / "scores.unfinished").until_complete(),
+        pytest.raises(DatasetError, match="by another run"),
+    ):
         drive_all({"a NR": campaign_of(0)}, scores=tmp_path / "scores.parquet")
 
 
 def test_parts_of_other_settings_are_refused(tmp_path: Path) -> None:
-    parts, campaign = Parts(tmp_path), campaign_of(0)
-    parts.keep("a", result(0.5), settings=settings_of(replace(campaign, horizon_s=3.0)))
+    store, campaign = ResultStore(tmp_path), campaign_of(0)
+    store.save("a", result(0.5), digest=settings_digest(replace(campaign, horizon_s=3.0)))
     with pytest.raises(EvaluationError, match="was driven with other settings, another model or another dataset"):
-        parts.kept("a", campaign, settings=settings_of(campaign))
-    assert parts.kept("b", campaign, settings=settings_of(campaign)) == []
+        store.load("a", campaign, digest=settings_digest(campaign))
+    assert store.load("b", campaign, digest=settings_digest(campaign)) == []
 
 
 def test_a_damaged_part_is_named(tmp_path: Path) -> None:
-    parts, campaign = Parts(tmp_path), campaign_of(0)
-    parts.keep("a", result(0.5), settings="s")
+    store, campaign = ResultStore(tmp_path), campaign_of(0)
+    store.save("a", result(0.5), digest="s")
     (path,) = tmp_path.rglob("*.parquet")
     path.write_bytes(b"half a file")
     with pytest.raises(EvaluationError, match=r"scene-000000.parquet cannot be read"):
-        parts.kept("a", campaign, settings="s")
+        store.load("a", campaign, digest="s")
 
 
 def test_settings_are_of_planner_and_traffic_and_not_of_scenes() -> None:
     one = campaign_of(0, planner="latent")
-    assert settings_of(one) == settings_of(replace(one, indices=(1, 2)))
-    assert settings_of(one) != settings_of(replace(one, traffic="idm"))
+    assert settings_digest(one) == settings_digest(replace(one, indices=(1, 2)))
+    assert settings_digest(one) != settings_digest(replace(one, traffic="idm"))
     shallow = LatentConfig(depth=1)
-    assert settings_of(one) != settings_of(replace(one, planner=replace(one.planner, latent=shallow)))
+    assert settings_digest(one) != settings_digest(replace(one, planner=replace(one.planner, latent=shallow)))
     rules = campaign_of(0, planner="idm")  # has no model, and no settings of one
-    assert settings_of(rules) == settings_of(replace(rules, planner=replace(rules.planner, latent=shallow)))
+    assert settings_digest(rules) == settings_digest(replace(rules, planner=replace(rules.planner, latent=shallow)))
 
 
 def test_the_report_is_drawn(tmp_path: Path) -> None:
@@ -220,7 +223,7 @@ def test_a_report_is_written_as_json(tmp_path: Path) -> None:
 def test_every_planner_meets_both_kinds_of_traffic() -> None:
     campaigns = comparison(SAMPLES, (0,), model="sumo-small")
     assert {(one.planner.name, one.traffic) for one in campaigns.values()} == {
-        (planner, traffic) for planner in COMPARED for traffic in ("replay", "idm")
+        (planner, traffic) for planner in COMPARED_PLANNERS for traffic in ("replay", "idm")
     }
 
 

@@ -1,4 +1,4 @@
-"""The reconstruction report: its columns, orderings, calibration, picture and the judge of training."""
+"""The reconstruction report: its columns, orderings, calibration, picture and the figures of validation."""
 
 import json
 from collections.abc import Iterator
@@ -14,28 +14,29 @@ from scenes import bare_scene, small_scene
 from tiny_model import batch_of, futures_of, seen_by
 from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
 from waycode.demo import bundled_dataset
-from waycode.evaluation.calibration import COVERAGES, risk_coverage, sigma_max_m
-from waycode.evaluation.judge import ReconstructionJudge, chosen_indices, evenly_chosen
-from waycode.evaluation.orderings import Ordering, check_orderings
+from waycode.evaluation.pictures import save_reconstruction
 from waycode.evaluation.reconstruction import (
-    COLUMNS,
+    TABLE_METHODS,
     AgentErrors,
-    Column,
-    EvaluationError,
+    CodeMethod,
     reconstruction_errors,
-    reconstruction_table,
     searched_reconstruction,
 )
-from waycode.evaluation.reconstruction_picture import save_reconstruction
 from waycode.evaluation.reconstruction_report import (
+    COVERAGES,
     PAPER_ADE_M,
-    REPORT_FILE,
+    Ordering,
     ReconstructionReport,
+    check_orderings,
     reconstruction_report,
+    reconstruction_table,
+    risk_coverage,
 )
-from waycode.model import Model, PrefixDecoder
-from waycode.model.bottleneck import quantise
-from waycode.planner import recorded_agents
+from waycode.evaluation.report import EvaluationError, chosen_indices, evenly_chosen
+from waycode.evaluation.validation_figures import ReconstructionFigures, sigma_max_m
+from waycode.model import Model
+from waycode.model.search_adapter import PrefixDecoder
+from waycode.planner.agents import recorded_agents
 from waycode.scene import Scene
 from waycode.training.config import tiny
 from waycode.training.losses import average_displacement_m
@@ -68,16 +69,16 @@ def test_every_way_to_a_code_is_judged(model: Model) -> None:
     assert sum(counted) == 3
     assert errors.types.shape == errors.scenes.shape == (sum(agents),)
     assert np.bincount(errors.scenes).tolist() == agents
-    for column in COLUMNS:
+    for column in TABLE_METHODS:
         assert errors.ade_m[column.name].shape == (sum(agents), 3)
         assert np.isfinite(errors.ade_m[column.name]).all()
         assert (errors.final_std_m[column.name] > 0).all()
 
 
 def test_agents_do_not_depend_on_who_is_in_the_batch(model: Model) -> None:
-    column = Column(by_search=True, num_levels=2)
-    together = reconstruction_errors(model, scenes(3), columns=(column,)).ade_m[column.name]
-    alone = [reconstruction_errors(model, iter([scene]), columns=(column,)).ade_m[column.name] for scene in scenes(3)]
+    column = CodeMethod(by_search=True, num_levels=2)
+    together = reconstruction_errors(model, scenes(3), methods=(column,)).ade_m[column.name]
+    alone = [reconstruction_errors(model, iter([scene]), methods=(column,)).ade_m[column.name] for scene in scenes(3)]
     assert together == pytest.approx(np.concatenate(alone), rel=1e-3)
 
 
@@ -95,10 +96,9 @@ def test_search_beats_any_code_of_the_encoder_by_its_own_measure(model: Model) -
             f"greedy {levels}": searched_reconstruction(one_token, decode, future, valid, levels=levels)
             for levels in (2, 3)
         }
-        latents = one_token.encode(future, valid, seen)
-        codes |= {f"encoder {levels}": quantise(latents, levels) for levels in (2, 3)}
+        codes |= {f"encoder {levels}": one_token.encode(future, valid, seen, num_levels=levels) for levels in (2, 3)}
         error = {
-            name: average_displacement_m(one_token.decode(code[:, None], memory)[0], future, valid)[:, 0]
+            name: average_displacement_m(one_token.decode(code[:, None], memory), future, valid)[:, 0]
             for name, code in codes.items()
         }
     for levels in (2, 3):
@@ -108,10 +108,10 @@ def test_search_beats_any_code_of_the_encoder_by_its_own_measure(model: Model) -
 
 
 def test_columns_have_names() -> None:
-    assert [column.name for column in COLUMNS] == list(PAPER_ADE_M)
-    assert Column(by_search=True, num_levels=2, beam_width=4).name == "beam 4 N_l = 2"
+    assert [column.name for column in TABLE_METHODS] == list(PAPER_ADE_M)
+    assert CodeMethod(by_search=True, num_levels=2, beam_width=4).name == "beam 4 N_l = 2"
     with pytest.raises(ValueError, match="search needs a number of levels"):
-        Column(by_search=True, num_levels=None)
+        CodeMethod(by_search=True, num_levels=None)
 
 
 def test_scenes_without_anything_to_predict_are_refused(model: Model) -> None:
@@ -130,8 +130,8 @@ def test_table_has_a_cell_per_column_and_number_of_tokens() -> None:
         final_std_m={},
     )
     cells = reconstruction_table(errors)["a"]
-    assert [cell.ade_m for cell in cells] == [pytest.approx(5.0), pytest.approx(1.5)]
-    assert all(cell.low_m <= cell.ade_m <= cell.high_m for cell in cells)
+    assert [cell.mean for cell in cells] == [pytest.approx(5.0), pytest.approx(1.5)]
+    assert all(cell.low <= cell.mean <= cell.high for cell in cells)
 
 
 def test_the_papers_table_has_all_orderings() -> None:
@@ -188,13 +188,13 @@ def test_report_is_complete(report: ReconstructionReport) -> None:
     assert list(report.beam_ade_m) == [1, 2, 4, 8]
     assert report.beam_ade_m[1] == report.table["greedy N_l = 2"][-1]
     assert list(report.risk_coverage) == ["encoder continuous", "encoder N_l = 2", "greedy N_l = 2"]
-    mean = np.mean([table["greedy N_l = 3"][2].ade_m for table in report.by_type.values()])
-    assert report.table["greedy N_l = 3"][2].ade_m == pytest.approx(mean)
+    mean = np.mean([table["greedy N_l = 3"][2].mean for table in report.by_type.values()])
+    assert report.table["greedy N_l = 3"][2].mean == pytest.approx(mean)
 
 
 def test_report_is_written_and_drawn(report: ReconstructionReport, tmp_path: Path) -> None:
-    report.write(tmp_path / "new")
-    content = json.loads((tmp_path / "new" / REPORT_FILE).read_text())
+    assert report.write(tmp_path / "new") == tmp_path / "new" / "reconstruction.json"
+    content = json.loads((tmp_path / "new" / "reconstruction.json").read_text())
     assert content["table"]["greedy N_l = 2"][0].keys() == {"ade_m", "low_m", "high_m"}
     assert {"claim", "breaks", "holds"} == content["orderings"][0].keys()
     save_reconstruction(report, tmp_path / "picture.png")
@@ -208,18 +208,18 @@ def test_scenes_are_chosen_evenly() -> None:
     assert chosen_indices(3, 10) == chosen_indices(3, None) == [0, 1, 2]
 
 
-def test_the_judge_of_training_gives_figures_and_thresholds(model: Model) -> None:
-    judge = ReconstructionJudge(num_scenes=2)
+def test_validation_gives_figures_and_thresholds(model: Model) -> None:
+    validate = ReconstructionFigures(num_scenes=2)
     dataset = bundled_dataset()
-    judge.check(dataset)
-    figures, thresholds = judge(model, dataset)
+    validate.check(dataset)
+    figures, thresholds = validate(model, dataset)
     names = ("encoder N_l = 2", "encoder continuous", "greedy N_l = 2")
     assert list(figures) == [f"{name}/{tokens}" for name in names for tokens in (1, 2, 3)]
     assert list(thresholds) == [1, 2, 3]
-    assert judge(model, dataset) == (figures, thresholds)
+    assert validate(model, dataset) == (figures, thresholds)
 
 
-def test_the_judge_refuses_scenes_by_which_nothing_can_be_judged(tmp_path: Path) -> None:
+def test_validation_refuses_scenes_without_tracks_to_predict(tmp_path: Path) -> None:
     write_dataset(tmp_path / "bare", [[bare_scene()]], make=make_shard, source="made-up", settings={})
     with pytest.raises(EvaluationError, match="expected validation scenes with some"):
-        ReconstructionJudge().check(Dataset(tmp_path / "bare"))
+        ReconstructionFigures().check(Dataset(tmp_path / "bare"))

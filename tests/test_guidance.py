@@ -19,14 +19,14 @@ from waycode.evaluation.guidance import (
     Answer,
     AnsweredCase,
     answer_cases,
+    answer_dataset,
     greedy,
     methods,
 )
-from waycode.evaluation.guidance_picture import chosen_examples, save_examples, save_guidance
 from waycode.evaluation.guidance_report import check_targets, guidance_report
-from waycode.evaluation.guidance_run import answer_dataset
-from waycode.evaluation.realism import MEASURES
-from waycode.evaluation.reconstruction import EvaluationError
+from waycode.evaluation.pictures import chosen_examples, save_examples, save_guidance
+from waycode.evaluation.realism import REALISM_MEASURES
+from waycode.evaluation.report import EvaluationError
 from waycode.evaluation.selection import Case, Group, slow_down_cases
 from waycode.model import Model
 from waycode.planner import Planner
@@ -57,7 +57,7 @@ def test_every_case_is_answered_in_every_way(answered: list[AnsweredCase]) -> No
         assert recorded.measures[SUCCESS] == recorded.measures[UNCERTAIN] == 0
         for answer in one.answers:
             assert answer.future_m.shape == (80, 2)
-            assert {SUCCESS, "late_speed_mps", *MEASURES, UNCERTAIN} <= answer.measures.keys()
+            assert {SUCCESS, "late_speed_mps", *REALISM_MEASURES, UNCERTAIN} <= answer.measures.keys()
 
 
 def made_up(
@@ -71,7 +71,7 @@ def made_up(
             measures={
                 SUCCESS: float(success),
                 "centre_distance_m": 0.6 if method == RECORDED else centre_m,
-                **dict.fromkeys(MEASURES, 0.0),
+                **dict.fromkeys(REALISM_MEASURES, 0.0),
                 "edge_contact": edge_contact,
                 UNCERTAIN: 0.0,
             },
@@ -179,7 +179,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: Output) -> None:
 
 
 def test_the_number_of_processes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr("waycode.evaluation.guidance_run.SCENES_PER_PART", 1)
+    monkeypatch.setattr("waycode.evaluation.guidance._SCENES_PER_PART", 1)
     one, two = (
         answer_dataset("lane-change", model="sumo-small", folder=SAMPLE.folder, scenes=4, workers=workers)
         for workers in (1, 2)

@@ -7,8 +7,16 @@ import pytest
 
 from test_manoeuvre import CURRENT, STEPS, TIME_S, arc, lanes_of, scene_of, straight
 from waycode.evaluation.left_turns import DrivingLimits, earliest_turn_s, left_turns_ahead
-from waycode.evaluation.selection import Group, lane_change_cases, left_turn_cases, slow_down_cases
-from waycode.scene import Lanes, Scene, StopSigns, as_pairs
+from waycode.evaluation.selection import (
+    Group,
+    goal_cases,
+    lane_change_cases,
+    left_turn_cases,
+    route_cases,
+    slow_down_cases,
+    turned_left_cases,
+)
+from waycode.scene import Lanes, Route, Scene, StopSigns, as_pairs
 
 RADIUS_M = 10.0
 
@@ -199,3 +207,26 @@ def test_who_is_not_seen_to_the_end_or_leaves_the_map_is_no_case() -> None:
     short = lanes_of([line((-20, 0), (40, 0))])
     assert slow_down_cases(replace(scene, map=replace(scene.map, lanes=short))) == []
     assert slow_down_cases(replace(scene, map=replace(scene.map, lanes=Lanes()))) == []
+
+
+def turning(angle_rad: float) -> Scene:
+    """A car that turns within a junction, on lanes along its own path."""
+    path = arc(angle_rad)
+    lanes = lanes_of([path[: CURRENT + 5], path[CURRENT + 4 :]], successors=as_pairs([(0, 1)]))
+    return scene_of(path, replace(lanes, in_junction=np.array([False, True])))
+
+
+@pytest.mark.parametrize(("angle_deg", "expected"), [(80, 1), (40, 0), (-80, 0)])
+def test_recorded_left_turns(angle_deg: float, expected: int) -> None:
+    assert len(turned_left_cases(turning(np.radians(angle_deg)))) == expected
+
+
+@pytest.mark.parametrize(("speed_mps", "expected"), [(9.0, 1), (0.5, 0)])
+def test_goals_and_routes_are_for_cars_that_move(speed_mps: float, expected: int) -> None:
+    scene = scene_of(straight(np.full(STEPS, speed_mps)), two_lanes())
+    scene = replace(scene, tracks=replace(scene.tracks, to_predict=np.array([0], np.int32), ego_index=0))
+    assert [case.group for case in goal_cases(scene)] == [Group.GOAL] * expected
+    assert goal_cases(replace(scene, tracks=replace(scene.tracks, to_predict=np.zeros(0, np.int32)))) == []
+    assert route_cases(scene) == []
+    routed = replace(scene, route=Route(lanes=np.array([0], np.int32), sections=np.array([0], np.int32)))
+    assert [case.group for case in route_cases(routed)] == [Group.ROUTE] * expected

@@ -77,26 +77,26 @@ class Evaluate:
 
     def _reconstruction(self, model: "Model", dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import reconstruction_tables
-        from waycode.evaluation.judge import chosen_indices, evenly_chosen
-        from waycode.evaluation.reconstruction_picture import save_reconstruction
-        from waycode.evaluation.reconstruction_report import PICTURE_FILE, reconstruction_report
+        from waycode.evaluation.pictures import save_reconstruction
+        from waycode.evaluation.reconstruction_report import reconstruction_report
+        from waycode.evaluation.report import chosen_indices, evenly_chosen
 
         with progress_bar("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
             report = reconstruction_report(
                 model, evenly_chosen(dataset, self.scenes), name=self.model, data=str(self.data), on_scenes=advance
             )
+        files = ["reconstruction.json", "reconstruction.png"]
         if self.out is not None:
             report.write(self.out)
-            save_reconstruction(report, self.out / PICTURE_FILE)
-        return report.as_json(), reconstruction_tables(report), ["reconstruction.json", PICTURE_FILE]
+            save_reconstruction(report, self.out / files[1])
+        return report.as_json(), reconstruction_tables(report), files
 
     def _guidance(self, model: "Model", dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import guidance_tables
-        from waycode.evaluation.guidance import TASKS
-        from waycode.evaluation.guidance_picture import save_examples, save_guidance
+        from waycode.evaluation.guidance import TASKS, answer_dataset
         from waycode.evaluation.guidance_report import guidance_report
-        from waycode.evaluation.guidance_run import answer_dataset
-        from waycode.evaluation.judge import chosen_indices
+        from waycode.evaluation.pictures import save_examples, save_guidance
+        from waycode.evaluation.report import chosen_indices
 
         num_scenes = len(chosen_indices(len(dataset), self.scenes))
         with progress_bar("planning", num_scenes) as advance:
@@ -118,7 +118,7 @@ class Evaluate:
     def _closed_loop(self, dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import closed_loop_tables
         from waycode.evaluation import closed_loop
-        from waycode.evaluation.closed_loop_picture import save_closed_loop
+        from waycode.evaluation.pictures import save_closed_loop
         from waycode.simulation.scenarios import choose_scenarios
 
         chosen = choose_scenarios(dataset, self.scenes, only_fit=True)
@@ -126,7 +126,7 @@ class Evaluate:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
         if self.what == "closed-loop":
             campaigns = closed_loop.comparison(self.data, chosen.indices, model=self.model)
-            reference = closed_loop.REFERENCE
+            reference = closed_loop.COMPARISON_REFERENCE
         else:
             campaigns = closed_loop.ablation(self.data, chosen.indices, model=self.model)
             reference = closed_loop.ABLATION_REFERENCE
@@ -136,7 +136,7 @@ class Evaluate:
             driven = closed_loop.drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
         report = closed_loop.ClosedLoopReport(
             name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
-            rows=[row for row, _ in driven], differences=closed_loop.differences(driven, reference=reference),
+            rows=[row for row, _ in driven], differences=closed_loop.score_differences(driven, reference=reference),
         )  # fmt: skip
         if self.out is not None:
             report.write(self.out)

@@ -232,7 +232,8 @@ class Demo:
         from waycode.demo import NUM_PICTURES, bundled_dataset, run_demo
 
         with progress_bar("planning and drawing", NUM_PICTURES, unit="pictures") as advance:
-            report = run_demo(bundled_dataset(), self.out, model=self.model, on_picture=lambda: advance(1))
+            datasets = [bundled_dataset(), bundled_dataset("sumo-crossings")]
+            report = run_demo(datasets, self.out, model=self.model, on_picture=lambda: advance(1))
         say_result(report, demo_table(report), f"open {report.page}", as_json=self.json)
         return 0
 
@@ -256,12 +257,10 @@ def _open_planner(name_or_folder: str, *, threads: int) -> "Planner":
     check_at_least(1, threads=threads)
     import torch
 
-    from waycode.model.saved import load_model
     from waycode.planner import Planner
 
     torch.set_num_threads(threads)
-    saved = load_model(name_or_folder)
-    return Planner(saved.model, sigma_max_m=saved.sigma_max_m)
+    return Planner.from_pretrained(name_or_folder)
 
 
 def _objective_text(objective: str) -> str:

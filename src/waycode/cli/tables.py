@@ -12,10 +12,10 @@ from rich.text import Text
 if TYPE_CHECKING:
     from waycode.dataset.summary import DatasetSummary
     from waycode.demo import DemoReport
-    from waycode.evaluation.closed_loop import ClosedLoopRow, Difference
-    from waycode.evaluation.guidance_report import Estimate, GuidanceReport
-    from waycode.evaluation.reconstruction import Cell
+    from waycode.evaluation.closed_loop import ClosedLoopRow, ScoreDifference
+    from waycode.evaluation.guidance_report import GuidanceReport
     from waycode.evaluation.reconstruction_report import ReconstructionReport
+    from waycode.evaluation.report import Estimate
     from waycode.objectives.registry import ObjectiveDescription, Parameter
     from waycode.planner import Plan, RecordedManoeuvre
     from waycode.training.callbacks import ValidationReport
@@ -140,13 +140,13 @@ def _scene_counts(title: str, counts: Mapping[str, int], of: int) -> Table:
 def demo_table(report: "DemoReport") -> Table:
     """The results of the demo, a row per objective."""
     table = _table(
-        f"demo with {report.model}", "asked for", "did it", "cars", "tokens", "status", "plan in ms",
-        caption="did it: the plan in the picture, measured; cars: how many of the cars that can do it did it",
+        f"demo with {report.model}", "asked for", "successes", "as counted by", "tokens", "plan in ms",
+        caption="tokens and time: of the plan in the picture",
     )  # fmt: skip
-    for story in report.stories:
+    for section in report.sections:
         table.add_row(
-            story.title, "yes" if story.did else "no", f"{story.did_it} of {story.num_actors}",
-            " ".join(map(str, story.tokens)), story.status, f"{story.plan_ms:.0f}",
+            section.title, f"{section.num_success} of {section.num_cases}", section.counted_as,
+            " ".join(map(str, section.tokens)), f"{section.plan_ms:.0f}",
         )  # fmt: skip
     return table
 
@@ -231,23 +231,23 @@ def reconstruction_tables(report: "ReconstructionReport") -> RenderableType:
     return Group(_ade_table(heading, report.table), *by_type, interval, beams, risks, *orderings)
 
 
-def _ade_table(title: str, columns: "Mapping[str, Sequence[Cell]]") -> Table:
+def _ade_table(title: str, columns: "Mapping[str, Sequence[Estimate]]") -> Table:
     table = _table(title, "tokens", *(name.replace(" ", "\n", 1) for name in columns))
     for count in range(max(len(cells) for cells in columns.values())):
         table.add_row(str(count + 1), *(_ade(cells[count]) for cells in columns.values()))
     return table
 
 
-def _ade(cell: "Cell") -> str:
-    return f"{cell.ade_m:.3f} ±{(cell.high_m - cell.low_m) / 2:.2f}"
+def _ade(cell: "Estimate") -> str:
+    return f"{cell.mean:.3f} ±{(cell.high - cell.low) / 2:.2f}"
 
 
 def guidance_tables(report: "GuidanceReport") -> RenderableType:
     """A table per group of cases, and which of the expected figures hold."""
     from waycode.evaluation.guidance import SUCCESS, UNCERTAIN
-    from waycode.evaluation.realism import MEASURES
+    from waycode.evaluation.realism import REALISM_MEASURES
 
-    shares = (SUCCESS, *MEASURES, UNCERTAIN)  # printed as percentages
+    shares = (SUCCESS, *REALISM_MEASURES, UNCERTAIN)  # printed as percentages
     tables = []
     for group, rows in report.rows.items():
         names = list(next(iter(rows.values())))
@@ -270,7 +270,7 @@ def closed_loop_tables(
     rows: Sequence["ClosedLoopRow"],
     *,
     left_out: Mapping[str, int],
-    differences: Sequence["Difference"] = (),
+    differences: Sequence["ScoreDifference"] = (),
 ) -> RenderableType:
     """Scores of drivers in the closed loop.
 

@@ -68,13 +68,13 @@ class Train:
         import torch
 
         from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.judge import ReconstructionJudge
+        from waycode.evaluation.validation_figures import ReconstructionFigures
         from waycode.training.callbacks import RunStopped
         from waycode.training.run import last_step, train
 
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
-        judge, num_scenes = ReconstructionJudge(num_scenes=self.val_scenes), len(Dataset(self.data))
-        judge.check(Dataset(self.val))
+        figures, num_scenes = ReconstructionFigures(num_scenes=self.val_scenes), len(Dataset(self.data))
+        figures.check(Dataset(self.val))
         resumed = self.resume and self.out.exists()
         try:
             with (
@@ -82,7 +82,7 @@ class Train:
                 _stop_on_interrupt(display) as stop_requested,
             ):
                 train(
-                    config, data=self.data, validation=self.val, out=self.out, validate=judge, init=self.init,
+                    config, data=self.data, validation=self.val, out=self.out, validate=figures, init=self.init,
                     resume=self.resume, workers=self.workers, hooks=display.hooks(stop_requested),
                 )  # fmt: skip
         except RunStopped as stop:

@@ -1,17 +1,55 @@
-"""The page of the demo: every story with its picture, and the scenes. It needs nothing but the pictures beside it."""
+"""The report of the demo, and its page: HTML that needs nothing but the pictures beside it."""
 
+from dataclasses import dataclass
 from html import escape
 from string import Template
 
-from waycode.demo.report import DemoReport, StoryReport
+
+@dataclass(frozen=True, kw_only=True)
+class SectionReport:
+    """The cases of a section; `num_success` of `num_cases` succeed, and the picture shows one."""
+
+    name: str
+    title: str
+    asked: str
+    look: str
+    criterion: str  # when a case counts as success
+    found: str  # measures of the case in the picture, as a sentence
+    objective: str  # as `waycode plan --objective` takes it; "" if the tokens come from another scene
+    picture: str  # file name, beside the page
+    data: str  # dataset of the scene in the picture
+    scene_id: str
+    scene_index: int  # in the dataset
+    agent_id: str
+    tokens: tuple[int, ...]
+    status: str
+    costs: dict[str, float]
+    success: bool  # of the case in the picture
+    num_success: int
+    num_cases: int
+    counts: dict[str, tuple[int, int]]  # group of cases -> (successes, cases), with groups counted separately
+    counted_as: str  # command that counts the same cases by the same measure; "" if there is none
+    plan_ms: float  # of search, or of decoding if the tokens come from another scene
+
+
+@dataclass(frozen=True, kw_only=True)
+class DemoReport:
+    """The page and what is on it."""
+
+    page: str  # path
+    model: str
+    sections: tuple[SectionReport, ...]
+    missing: tuple[str, ...]  # titles of sections without cases
+    gallery: str  # file name of the sheet of scenes, beside the page
+    families: tuple[str, ...]
 
 
 def page_of(report: DemoReport) -> str:
     """The page as HTML."""
     return _PAGE.substitute(
-        stories="\n".join(_section(story) for story in report.stories),
-        links=" ".join(f'<a href="#{escape(story.name)}">{escape(story.title)}</a>' for story in report.stories),
-        missing="".join(f"<p>No car of these scenes fits “{escape(title)}”.</p>" for title in report.missing),
+        sections="\n".join(_section(section) for section in report.sections),
+        links=" ".join(f'<a href="#{escape(one.name)}">{escape(one.title)}</a>' for one in report.sections),
+        missing="".join(f"<p>These scenes have no case for “{escape(title)}”.</p>" for title in report.missing),
         model=escape(report.model),
         gallery=escape(report.gallery),
         families=escape(", ".join(name.replace("_", " ") for name in report.families)),
@@ -19,46 +57,43 @@ def page_of(report: DemoReport) -> str:
     )
 
 
-def _section(story: StoryReport) -> str:
+def _section(section: SectionReport) -> str:
+    groups = [f"{group}: {successes} of {cases}" for group, (successes, cases) in section.counts.items() if cases]
     facts = {
-        "objective": story.objective or "none: tokens copied",
-        "tokens": " ".join(map(str, story.tokens)),
-        "cost": ", ".join(f"{name} {value:.3g}" for name, value in story.costs.items()),
-        "status": story.status,
-        "scene": f"{story.scene_id}, {story.agent_id}",
+        "success": section.criterion,
+        "cases": "; ".join(groups),
+        "objective": section.objective or "none: tokens copied",
+        "tokens": " ".join(map(str, section.tokens)),
+        "cost": ", ".join(f"{name} {value:.3g}" for name, value in section.costs.items()),
+        "status": section.status,
+        "scene": f"{section.scene_id}, {section.agent_id}",
     }
-    return _STORY.substitute(
-        name=escape(story.name),
-        title=escape(story.title),
-        asked=escape(story.asked),
-        found=escape(story.found),
-        look=escape(story.look),
-        criterion=escape(story.criterion),
-        picture=escape(story.picture),
-        badge="did" if story.did else "did-not",
-        did="did it" if story.did else "did not do it",
-        share=f"{story.did_it} of {story.num_actors}",
+    command = f"waycode plan {section.data} --index {section.scene_index} --agent {section.agent_id}"
+    command += f' --objective "{section.objective}" --plot {section.picture}'
+    return _SECTION.substitute(
+        name=escape(section.name),
+        title=escape(section.title),
+        asked=escape(section.asked),
+        found=escape(section.found),
+        look=escape(section.look),
+        picture=escape(section.picture),
+        badge="did" if section.success else "did-not",
+        success="success" if section.success else "failure",
+        share=f"{section.num_success} of {section.num_cases} cases",
+        counted_as=f", as <code>{escape(section.counted_as)}</code> counts" if section.counted_as else "",
         facts="".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items() if value),
-        command=_command(story),
+        command=f"<pre>{escape(command)}</pre>" if section.objective else "",
     )
 
 
-def _command(story: StoryReport) -> str:
-    """What to type to get the same plan again."""
-    if not story.objective:
-        return ""
-    words = f"waycode plan sample --index {story.scene_index} --agent {story.agent_id}"
-    return f'<pre>{escape(words)} --objective "{escape(story.objective)}" --plot {escape(story.picture)}</pre>'
-
-
-_STORY = Template("""\
+_SECTION = Template("""\
 <section id="$name">
-  <h2>$title <span class="$badge">$did</span></h2>
+  <h2>$title <span class="$badge">$success</span></h2>
   <p>$asked</p>
+  <p><strong>$share</strong>$counted_as.</p>
   <a class="picture" href="$picture"><img src="$picture" alt="$title: $found" loading="lazy"></a>
   <p><strong>$found</strong> $look</p>
-  <dl>$facts<div><dt>did it</dt><dd>$share cars that fit; shown is the best of them</dd></div>
-  <div><dt>counts as done</dt><dd>$criterion</dd></div></dl>
+  <dl>$facts</dl>
   $command
 </section>""")
 
@@ -105,21 +140,22 @@ _PAGE = Template("""\
 <h1>Way<span>code</span> demo</h1>
 <p>A decoder turns three tokens of three bits, given a scene, into 8 seconds of driving. To plan is to search these
 tokens: all 8 values of the first are decoded, the best is kept, then all 8 of the second, and so on: 24 decodes for a
-plan. Each picture shows this from left to right, a panel per token: <b class="violet">candidates</b>, dashed those of
-which the model itself is not sure enough, and in <b class="green">green</b> the one that the search goes on with. The
-last panel compares what was <b class="green">found</b> with what was <b class="blue">recorded</b>. The planned car
-drives up and is orange.</p>
-<p>Model <code>$model</code>, generated scenes that it was not trained on. “Did it” is measured on the trajectory, not
-read from the cost.</p>
+plan. Each picture shows this from left to right, a panel per token: <b class="violet">candidates</b>, dashed if the
+model is too uncertain about them, and in <b class="green">green</b> the one that the search continues with. The last
+panel compares the <b class="green">plan</b> with the <b class="blue">recording</b>. The planned car is orange and
+drives up.</p>
+<p>Model <code>$model</code>, generated scenes that it was not trained on. Cases are selected and success is measured on
+the trajectory as in the tables of <code>waycode eval</code>, by greedy search with all tokens. Each picture shows a
+success, if there is one.</p>
 <nav>$links <a href="#scenes">The scenes</a></nav>
 </header>
 <main>
-$stories
+$sections
 $missing
 <section id="scenes">
   <h2>The scenes</h2>
-  <p>$count families of road networks: $families. What fades behind road users is their past, what runs ahead their
-  future; the ego is orange, and those to predict have a yellow ring.</p>
+  <p>$count families of road networks: $families. Faded lines behind road users are their past, lines ahead
+  their future; the ego is orange, and tracks to predict have a yellow ring.</p>
   <a class="picture" href="$gallery"><img src="$gallery" alt="One scene of each family" loading="lazy"></a>
 </section>
 </main>

@@ -1,1 +1,1 @@
-"""Metrics, and a module per table or figure of the paper."""
+"""Metrics, and the tables and figures of the paper as reports: JSON with provenance, and a picture."""

@@ -1,27 +1,26 @@
-"""How planners drive: means over scenarios with intervals, in percent, as JSON and as Parquet per scenario."""
+"""Closed-loop scores of planners: means over scenarios with intervals, as JSON, and a Parquet row per scenario.
 
-import json
+Scores and metrics are in percent in reports, and from 0 to 1 in the Parquet file.
+"""
+
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
 from waycode.dataset.files import replace_file
-from waycode.evaluation.closed_loop_parts import Parts, as_table, settings_of
-from waycode.evaluation.guidance_report import Estimate
-from waycode.evaluation.metrics import bootstrap_interval
-from waycode.evaluation.reconstruction import EvaluationError
+from waycode.evaluation.closed_loop_store import ResultStore, result_table, settings_digest
+from waycode.evaluation.report import Estimate, EvaluationError, Report
 from waycode.objectives import DRIVING_OBJECTIVE
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
 from waycode.simulation.drivers import LatentConfig
 from waycode.simulation.registry import DriverSpec, TrafficName
 
-COMPARED: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
-REFERENCE = "pdm-closed"  # what the others are compared with, scenario by scenario
+COMPARED_PLANNERS: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
+COMPARISON_REFERENCE = "pdm-closed"  # the planner that the others are compared with, scenario by scenario
 TRAFFIC_LABELS: dict[TrafficName, str] = {"replay": "NR", "idm": "R", "sumo": "R (SUMO)"}
 
 ABLATION_REFERENCE = "depth 3, beam 2, refined"
@@ -42,51 +41,55 @@ ABLATIONS: dict[str, LatentConfig] = {
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedLoopRow:
-    """One planner in one kind of traffic."""
+    """Scores of one planner in one kind of traffic."""
 
     planner: str
     traffic: TrafficName
     num_scenarios: int
-    cls: Estimate
+    cls: Estimate  # closed-loop score
     metrics: dict[str, Estimate]  # `no_at_fault_collision` is S-CR, `progress` is S-PR
-    planning_ms_median: float  # processor time; not a number if nothing was planned
-    planning_ms_95: float
-    failed: dict[str, str]  # scene id -> why
+    planning_ms_median: float  # processor time of a plan; NaN if nothing was planned
+    planning_ms_95: float  # 95 % quantile
+    failed: dict[str, str]  # scene id -> error message
 
 
 @dataclass(frozen=True, kw_only=True)
-class Difference:
-    """By how many points of CLS one row is better than another, over the same scenarios."""
+class ScoreDifference:
+    """Closed-loop score of a planner minus that of a reference, over the same scenarios."""
 
     planner: str
     reference: str
     traffic: TrafficName
-    points: Estimate  # pairs are drawn again: what is hard for both does not widen the interval
+    points: Estimate  # pairs are resampled: scenarios that are hard for both do not widen the interval
 
 
 @dataclass(frozen=True, kw_only=True)
-class ClosedLoopReport:
+class ClosedLoopReport(Report):
     """Rows to compare."""
 
     name: str
     data: str
     model: str
-    left_out: dict[str, int]
+    left_out: dict[str, int]  # reason -> number of scenes that were not driven
     rows: list[ClosedLoopRow]
-    differences: list[Difference]
+    differences: list[ScoreDifference]
 
-    def as_json(self) -> dict[str, Any]:
-        return asdict(self)
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}.json"
 
-    def write(self, folder: Path) -> Path:
-        folder.mkdir(parents=True, exist_ok=True)
-        path = folder / f"{self.name}.json"
-        path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
-        return path
+
+ScoredCampaign = tuple[ClosedLoopRow, list[ScenarioResult]]
 
 
 def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic: TrafficName) -> ClosedLoopRow:
-    """The mean of every metric; a failed scenario counts as 0 in each."""
+    """Means of all metrics; a failed scenario counts as 0 in each.
+
+    Args:
+        results: one or more scenarios.
+        planner: name for the row.
+        traffic: the traffic that they were driven in.
+    """
     if not results:
         raise EvaluationError(f"{planner} has driven no scenarios: expected one or more")
     planning_ms = 1e3 * np.concatenate([result.planning_s for result in results])
@@ -95,27 +98,29 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
         planner=planner,
         traffic=traffic,
         num_scenarios=len(results),
-        cls=_estimate([result.score for result in results]),
-        metrics={name: _estimate([result.metrics[name] for result in results]) for name in results[0].metrics},
+        cls=_percent([result.score for result in results]),
+        metrics={name: _percent([result.metrics[name] for result in results]) for name in results[0].metrics},
         planning_ms_median=float(np.median(planning_ms)) if known else float("nan"),
         planning_ms_95=float(np.quantile(planning_ms, 0.95)) if known else float("nan"),
         failed={result.scene_id: result.failure for result in results if result.failure is not None},
     )
 
 
-Driven = list[tuple[ClosedLoopRow, list[ScenarioResult]]]
+def score_differences(scored: Sequence[ScoredCampaign], *, reference: str) -> list[ScoreDifference]:
+    """Differences of every row from the reference's row in the same traffic.
 
-
-def differences(driven: Driven, *, reference: str) -> list[Difference]:
-    """Every row beside the reference's in the same traffic."""
-    scores = {(row.planner, row.traffic): {one.index: one.score for one in results} for row, results in driven}
+    Args:
+        scored: rows with their results, as `drive_all` returns them.
+        reference: name of the planner to compare with; traffic without it is skipped.
+    """
+    scores = {(row.planner, row.traffic): {one.index: one.score for one in results} for row, results in scored}
     found = []
     for (planner, traffic), own in scores.items():
         other = scores.get((reference, traffic))
         if planner == reference or other is None:
             continue
-        points = _estimate([own[index] - other[index] for index in own if index in other])
-        found.append(Difference(planner=planner, reference=reference, traffic=traffic, points=points))
+        points = _percent([own[index] - other[index] for index in own if index in other])
+        found.append(ScoreDifference(planner=planner, reference=reference, traffic=traffic, points=points))
     return found
 
 
@@ -125,75 +130,77 @@ def drive_all(
     scores: Path | None = None,
     workers: int = 1,
     on_scenarios: Callable[[int], None] = lambda count: None,
-) -> Driven:
-    """Every campaign in turn, by the name that its row is to have.
+) -> list[ScoredCampaign]:
+    """Drives every campaign.
 
-    With `scores`, a row per run is written there in the end, and until then beside it: what a run had driven before it
-    was stopped is not driven again.
+    Args:
+        campaigns: by the name of their rows; the label of the traffic at the end of a name is dropped.
+        scores: Parquet file for a row per scenario. Results are kept beside it until all are there, so that an
+            interrupted evaluation resumes.
+        workers: processes.
+        on_scenarios: called with the number of scenarios done since the last call.
     """
     if scores is None:
-        return _drive_each(campaigns, parts=None, workers=workers, on_scenarios=on_scenarios)
-    parts = Parts(scores.with_suffix(".unfinished"))
-    with parts.kept_until_done():
-        driven = _drive_each(campaigns, parts=parts, workers=workers, on_scenarios=on_scenarios)
-        write_scores(driven, scores)
-    return driven
+        return [_drive(name, one, None, workers, on_scenarios) for name, one in campaigns.items()]
+    store = ResultStore(scores.with_suffix(".unfinished"))
+    with store.until_complete():
+        scored = [_drive(name, one, store, workers, on_scenarios) for name, one in campaigns.items()]
+        write_scores(scored, scores)
+    return scored
 
 
-def _drive_each(
-    campaigns: Mapping[str, Campaign], *, parts: Parts | None, workers: int, on_scenarios: Callable[[int], None]
-) -> Driven:
-    driven = []
-    for name, campaign in campaigns.items():
-        results = _drive_rest(name, campaign, parts=parts, workers=workers, on_scenarios=on_scenarios)
-        label = name.removesuffix(f" {TRAFFIC_LABELS[campaign.traffic]}")
-        driven.append((closed_loop_row(results, planner=label, traffic=campaign.traffic), results))
-    return driven
-
-
-def _drive_rest(
-    name: str, campaign: Campaign, *, parts: Parts | None, workers: int, on_scenarios: Callable[[int], None]
-) -> list[ScenarioResult]:
-    """The campaign's results in the order of the scenes; each is kept as soon as it is there."""
-    settings = "" if parts is None else settings_of(campaign)
-    results = [] if parts is None else parts.kept(name, campaign, settings=settings)
+def _drive(
+    name: str, campaign: Campaign, store: ResultStore | None, workers: int, on_scenarios: Callable[[int], None]
+) -> ScoredCampaign:
+    """Drives the scenarios that are not in the store yet, and stores each as soon as it is done."""
+    digest = "" if store is None else settings_digest(campaign)
+    results = [] if store is None else store.load(name, campaign, digest=digest)
     on_scenarios(len(results))
     known = {result.index for result in results}
     rest = replace(campaign, indices=tuple(index for index in campaign.indices if index not in known))
     for result in drive_campaign(rest, workers=workers):
-        if parts is not None:
-            parts.keep(name, result, settings=settings)
+        if store is not None:
+            store.save(name, result, digest=digest)
         results.append(result)
         on_scenarios(1)
-    return sorted(results, key=lambda result: result.index)
+    results.sort(key=lambda result: result.index)
+    planner = name.removesuffix(f" {TRAFFIC_LABELS[campaign.traffic]}")
+    return closed_loop_row(results, planner=planner, traffic=campaign.traffic), results
 
 
 def comparison(
     folder: Path, indices: tuple[int, ...], *, model: str, traffics: Sequence[TrafficName] = ("replay", "idm")
 ) -> dict[str, Campaign]:
-    """All planners in non-reactive and in reactive traffic."""
+    """Campaigns of all planners in each kind of traffic.
+
+    Args:
+        folder: dataset.
+        indices: scenes to drive.
+        model: what `--model` takes, for the planners that need one.
+        traffics: "replay" is non-reactive.
+    """
     return {
         f"{planner} {TRAFFIC_LABELS[traffic]}": Campaign(
             folder=folder, indices=indices, planner=DriverSpec(name=planner, model=model), traffic=traffic
         )
         for traffic in traffics
-        for planner in COMPARED
+        for planner in COMPARED_PLANNERS
     }
 
 
 def ablation(folder: Path, indices: tuple[int, ...], *, model: str) -> dict[str, Campaign]:
-    """Latent search with other settings, in non-reactive traffic."""
+    """Campaigns of latent search with other settings, in non-reactive traffic; arguments as for `comparison`."""
     return {
         name: Campaign(folder=folder, indices=indices, planner=DriverSpec(model=model, latent=config))
         for name, config in ABLATIONS.items()
     }
 
 
-def write_scores(driven: Driven, path: Path) -> None:
-    """One row per planner, traffic and scenario."""
+def write_scores(scored: Sequence[ScoredCampaign], path: Path) -> None:
+    """Writes a Parquet file with a row per planner, traffic and scenario."""
     tables = []
-    for row, results in driven:
-        scores = as_table(results)
+    for row, results in scored:
+        scores = result_table(results)
         for place, (name, value) in enumerate((("planner", row.planner), ("traffic", row.traffic))):
             scores = scores.add_column(place, name, pa.array([value] * len(results), pa.string()))
         tables.append(scores)
@@ -202,12 +209,9 @@ def write_scores(driven: Driven, path: Path) -> None:
 
 
 def worst(results: Sequence[ScenarioResult], count: int) -> list[ScenarioResult]:
-    """The scenarios with the least score, the worst first."""
+    """The `count` scenarios with the lowest scores, the lowest first."""
     return sorted(results, key=lambda result: (result.score, result.index))[:count]
 
 
-def _estimate(values: Sequence[float]) -> Estimate:
-    """In percent; scenarios are drawn again."""
-    percent = 100 * np.array(values, np.float64)
-    low, high = bootstrap_interval(percent, np.zeros(len(percent), np.int64), np.arange(len(percent)))
-    return Estimate(mean=float(percent.mean()), low=low, high=high)
+def _percent(values: Sequence[float]) -> Estimate:
+    return Estimate.of(100 * np.array(values, np.float64), np.arange(len(values)))

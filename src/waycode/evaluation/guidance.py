@@ -1,92 +1,160 @@
-"""Guided planning judged: left turns, lane changes and slowing down (paper, section 5.3 and appendix A.7).
+"""Guided planning: does search find what an objective asks for, and how realistic is it? (paper, section 5.3 and A.7)
 
-Every case is answered in several ways: by what the road user did, by the code that says best what it did (which tells
-faults of the decoder from those of guidance), by the plan that the model is surest of without any objective, by greedy
-search with 1, 2, ... tokens, by a beam, and by a beam under the constraint to hit nothing. Success and realism of all
-are measured alike.
+A task selects cases and says how a motion is measured. Every case is answered by several methods: the recorded motion,
+its best code (which separates faults of the decoder from those of guidance), the most certain plan without an
+objective, greedy search with 1, 2, ... tokens, a beam, and a beam under the constraint to hit nothing. All answers are
+measured alike.
 """
 
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import asdict, dataclass, field
+from functools import cached_property
+from pathlib import Path
 
 import numpy as np
+import torch
 from jaxtyping import Float
 
-from waycode.evaluation.driven import Driven, lane_use
+from waycode.dataset.dataset import Dataset
+from waycode.dataset.workers import map_tasks
+from waycode.evaluation.motion import MeasuredMotion, lane_use
 from waycode.evaluation.realism import RoadShape, realism_of
-from waycode.evaluation.selection import Case, Group, lane_change_cases, left_turn_cases, slow_down_cases
+from waycode.evaluation.report import chosen_indices
+from waycode.evaluation.selection import (
+    HORIZON_STEPS,
+    Case,
+    Group,
+    goal_cases,
+    lane_change_cases,
+    left_turn_cases,
+    route_cases,
+    slow_down_cases,
+)
 from waycode.objectives import (
     BaseObjective,
     Collision,
+    GoalPoint,
     LaneChange,
     LeftTurn,
     Reconstruction,
     RoadEdge,
+    RouteFollowing,
     SlowDown,
 )
 from waycode.planner import Planner, PlanStatus, View
 from waycode.scene import Scene
+from waycode.scene.geometry import project
 from waycode.scene.lane_graph import LaneGraph
 from waycode.scene.manoeuvre import LEFT_TURN_RAD
 
-BEAM_WIDTH = 4
-SLOW_MPS = 5.0  # v_max of the paper's speed reduction
-RECORDED, DECODED, UNGUIDED, BEAM = "ground truth", "its code", "no objective", f"beam {BEAM_WIDTH}"
+_BEAM_WIDTH = 4
+_SLOW_MPS = 5.0  # v_max of the paper's speed reduction
+_GOAL_M = 2.0  # a goal within this distance is reached: the miss threshold of motion forecasting
+_ROUTE_M = 2.5  # a position within this distance of a centreline of the route is on the route
+_ROUTE_PROGRESS = 0.7  # least share of the recorded distance
+_SCENES_PER_PART = 25  # that one process answers at a time
+_GUARD = RoadEdge() + Collision()  # forecasts others at constant velocity: the plan does not see the recording
+RECORDED, DECODED, UNGUIDED, BEAM = "ground truth", "its code", "no objective", f"beam {_BEAM_WIDTH}"
 GUARDED = "guarded"
-GUARD = RoadEdge() + Collision()  # others drive on at constant velocity: the plan knows nothing of the recording
-SUCCESS, UNCERTAIN = "success", "uncertain"  # names of measures; those of realism are the fields of `Realism`
+SUCCESS, UNCERTAIN = "success", "uncertain"  # names of measures, beside `REALISM_MEASURES`
+LEFT_TURN_AVAILABLE = (Group.AVAILABLE, Group.AVAILABLE_ELSEWHERE)
 
-Measure = Callable[[Driven, LaneGraph, Group], dict[str, float]]
+
+class MeasuredScene:
+    """What measures need of a scene; build it once per scene."""
+
+    def __init__(self, scene: Scene):
+        self.scene = scene
+
+    @cached_property
+    def graph(self) -> LaneGraph:
+        return self.scene.map.lanes.graph
+
+    @cached_property
+    def road(self) -> RoadShape:
+        return RoadShape(self.scene)
+
+
+Measure = Callable[[MeasuredMotion, MeasuredScene, Case], dict[str, float]]
+CaseObjective = Callable[[Scene, Case], BaseObjective]  # for objectives that depend on the recording
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuidanceTask:
-    """One table: which cases, what is asked for in each group, and what is measured (success first)."""
+    """One table: the cases, the objective of each group, and what is measured."""
 
     name: str
     select: Callable[[Scene], list[Case]]
-    objectives: Mapping[Group, BaseObjective]
-    measure: Measure
+    objectives: Mapping[Group, BaseObjective | CaseObjective]
+    measure: Measure  # by name; `SUCCESS` is 0 or 1
+
+    def objective_of(self, scene: Scene, case: Case) -> BaseObjective:
+        objective = self.objectives[case.group]
+        return objective if isinstance(objective, BaseObjective) else objective(scene, case)
 
 
 @dataclass(frozen=True, kw_only=True)
 class Answer:
-    """One way to answer a case."""
+    """The motion that one method gives for a case."""
 
     method: str
-    future_m: Float[np.ndarray, "T 2"]  # in the scene frame
+    future_m: Float[np.ndarray, "T 2"]  # scene frame
     measures: Mapping[str, float]
 
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredCase:
-    """A case with all its answers, in the order of the table's rows."""
+    """A case with the answers of all methods, in the order of the table's rows."""
 
     case: Case
-    scene_number: int  # cases of one scene go together in confidence intervals
+    scene_number: int  # cases of one scene are resampled together
     answers: tuple[Answer, ...] = field(repr=False)
 
     def answer(self, method: str) -> Answer:
         return next(answer for answer in self.answers if answer.method == method)
 
 
-def answer_cases(
-    planner: Planner,
-    scenes: Iterable[tuple[int, Scene]],
-    *,
-    task: GuidanceTask,
-    on_scenes: Callable[[int], None] = lambda count: None,
-) -> list[AnsweredCase]:
-    """Answers every case of the numbered scenes."""
+def answer_cases(planner: Planner, scenes: Iterable[tuple[int, Scene]], *, task: GuidanceTask) -> list[AnsweredCase]:
+    """Answers every case of numbered scenes."""
     answered = []
     for number, scene in scenes:
-        cases = task.select(scene)
-        if cases:
-            road, index = RoadShape(scene), scene.map.lanes.graph
-            for case in cases:
-                answers = _answers(planner.encode(scene, case.agent), case, task=task, road=road, index=index)
-                answered.append(AnsweredCase(case=case, scene_number=number, answers=answers))
-        on_scenes(1)
+        measured = MeasuredScene(scene)
+        for case in task.select(scene):
+            answers = _answers(planner.encode(scene, case.agent), case, task=task, measured=measured)
+            answered.append(AnsweredCase(case=case, scene_number=number, answers=answers))
+    return answered
+
+
+def answer_dataset(
+    task: str,
+    *,
+    model: str,
+    folder: Path,
+    scenes: int | None = None,
+    workers: int = 1,
+    on_scenes: Callable[[int], None] = lambda count: None,
+) -> list[AnsweredCase]:
+    """Answers the cases of a dataset, in the order of the scenes.
+
+    Args:
+        task: a name of `TASKS`.
+        model: what `--model` takes.
+        folder: dataset of scenes that the model was not trained on.
+        scenes: number of scenes, evenly spread over the dataset; None: all.
+        workers: processes; if more than one, each computes with one thread.
+        on_scenes: called with the number of scenes done since the last call.
+    """
+    chosen = chosen_indices(len(Dataset(folder)), scenes)
+    threads = 1 if workers > 1 else None
+    parts = [
+        _Part(task=task, model=model, folder=folder, scenes=tuple(chosen[start : start + _SCENES_PER_PART]),
+              threads=threads)
+        for start in range(0, len(chosen), _SCENES_PER_PART)
+    ]  # fmt: skip
+    answered = []
+    for part, found in zip(parts, map_tasks(_answer_part, parts, workers=workers), strict=True):
+        answered += found
+        on_scenes(len(part.scenes))
     return answered
 
 
@@ -96,30 +164,48 @@ def methods(num_tokens: int) -> list[str]:
 
 
 def greedy(depth: int) -> str:
-    """Name of the row of greedy search with this many tokens."""
+    """The row of greedy search with this many tokens."""
     return f"greedy {depth}"
 
 
-def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape, index: LaneGraph) -> tuple[Answer, ...]:
-    objective, depth = task.objectives[case.group], view.model.config.num_tokens
+@dataclass(frozen=True, kw_only=True)
+class _Part:
+    """Some scenes of a dataset and what to do with them; can be sent to another process."""
+
+    task: str
+    model: str
+    folder: Path
+    scenes: tuple[int, ...]
+    threads: int | None  # None: unchanged
+
+
+def _answer_part(part: _Part) -> list[AnsweredCase]:
+    if part.threads is not None:
+        torch.set_num_threads(part.threads)
+    planner, dataset = Planner.from_pretrained(part.model), Dataset(part.folder)
+    return answer_cases(planner, ((index, dataset[index]) for index in part.scenes), task=TASKS[part.task])
+
+
+def _answers(view: View, case: Case, *, task: GuidanceTask, measured: MeasuredScene) -> tuple[Answer, ...]:
+    scene, depth = view.scene, view.model.config.num_tokens
+    objective = task.objective_of(scene, case)
     plans = [
         view.plan(Reconstruction()),
         *view.candidates(1),
         *(view.plan(objective, depth=tokens) for tokens in range(1, depth + 1)),
-        view.plan(objective, beam_width=BEAM_WIDTH),
-        view.plan(objective.where(GUARD), beam_width=BEAM_WIDTH),
+        view.plan(objective, beam_width=_BEAM_WIDTH),
+        view.plan(objective.where(_GUARD), beam_width=_BEAM_WIDTH),
     ]
-    scene, steps = view.scene, view.model.config.features.future_steps
     after = scene.current_step + 1
-    recorded = scene.tracks.position_m[case.agent, after : after + steps]
+    recorded = scene.tracks.position_m[case.agent, after : after + view.model.config.features.future_steps]
     futures = [(recorded, False)]
     futures += [(plan.position_in(scene), plan.status is PlanStatus.UNCERTAIN) for plan in plans]
     answers = []
     for method, (future, uncertain) in zip(methods(depth), futures, strict=True):
-        driven = Driven.of(scene, case.agent, future)
-        realism = realism_of(driven, scene, agent=case.agent, road=road)
+        motion = MeasuredMotion.of(scene, case.agent, future)
+        realism = realism_of(motion, scene, agent=case.agent, road=measured.road)
         measures = {
-            **task.measure(driven, index, case.group),
+            **task.measure(motion, measured, case),
             **{name: float(value) for name, value in asdict(realism).items()},
             UNCERTAIN: float(uncertain),
         }
@@ -127,28 +213,54 @@ def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape, ind
     return tuple(answers)
 
 
-def _left_turn(driven: Driven, index: LaneGraph, group: Group) -> dict[str, float]:
-    turned = driven.leftward_turn_rad()
+def _left_turn(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
+    turned = motion.leftward_turn_rad()
     return {
         SUCCESS: float(turned > LEFT_TURN_RAD),
         "leftward_turn_deg": float(np.degrees(turned)),
-        "mean_speed_mps": driven.mean_speed_mps,
+        "mean_speed_mps": motion.mean_speed_mps,
     }
 
 
-def _lane_change(driven: Driven, index: LaneGraph, group: Group) -> dict[str, float]:
-    use = lane_use(index, driven)
-    wanted = (1, 0) if group is Group.ONE else (0, 0)
+def _lane_change(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
+    use = lane_use(measured.graph, motion)
+    wanted = (1, 0) if case.group is Group.ONE else (0, 0)
     return {
         SUCCESS: float((use.changes_left, use.changes_right) == wanted),
         "centre_distance_m": use.centre_distance_m,
-        "mean_speed_mps": driven.mean_speed_mps,
+        "mean_speed_mps": motion.mean_speed_mps,
     }
 
 
-def _slow_down(driven: Driven, index: LaneGraph, group: Group) -> dict[str, float]:
-    late = driven.late_speed_mps
-    return {SUCCESS: float(late <= SLOW_MPS), "late_speed_mps": late, "mean_speed_mps": driven.mean_speed_mps}
+def _slow_down(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
+    late = motion.late_speed_mps
+    return {SUCCESS: float(late <= _SLOW_MPS), "late_speed_mps": late, "mean_speed_mps": motion.mean_speed_mps}
+
+
+def _goal(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
+    recorded = MeasuredMotion.of(measured.scene, case.agent).position_m[: len(motion.position_m)]
+    error = np.linalg.norm(motion.position_m - recorded, axis=1)
+    final = float(error[-1])
+    return {SUCCESS: float(final <= _GOAL_M), "final_error_m": final, "mean_error_m": float(error[1:].mean())}
+
+
+def _route(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
+    scene = measured.scene
+    lines = [scene.map.lanes.centrelines[lane].astype(np.float64) for lane in scene.route.lanes] if scene.route else []
+    distance = np.min([np.abs(project(motion.position_m[1:], line)[1]) for line in lines], axis=0).max()
+    recorded = MeasuredMotion.of(scene, case.agent).position_m[: len(motion.position_m)]
+    progress = motion.distance_m / float(np.linalg.norm(np.diff(recorded, axis=0), axis=1).sum())
+    return {
+        SUCCESS: float(distance <= _ROUTE_M and progress >= _ROUTE_PROGRESS),
+        "route_distance_m": float(distance),
+        "progress_ratio": progress,
+    }
+
+
+def _recorded_end(scene: Scene, case: Case) -> GoalPoint:
+    """The goal, rounded to a centimetre as it is shown."""
+    x_m, y_m = scene.tracks.position_m[case.agent, scene.current_step + HORIZON_STEPS].astype(np.float64)
+    return GoalPoint(round(float(x_m), 2), round(float(y_m), 2))
 
 
 TASKS: dict[str, GuidanceTask] = {
@@ -157,9 +269,7 @@ TASKS: dict[str, GuidanceTask] = {
         GuidanceTask(
             name="left-turn",
             select=left_turn_cases,
-            objectives=dict.fromkeys(
-                (Group.AVAILABLE, Group.AVAILABLE_ELSEWHERE, Group.NOT_AVAILABLE, Group.FROM_ANOTHER_LANE), LeftTurn()
-            ),
+            objectives=dict.fromkeys((*LEFT_TURN_AVAILABLE, Group.NOT_AVAILABLE, Group.FROM_ANOTHER_LANE), LeftTurn()),
             measure=_left_turn,
         ),
         GuidanceTask(
@@ -171,8 +281,10 @@ TASKS: dict[str, GuidanceTask] = {
         GuidanceTask(
             name="slow-down",
             select=slow_down_cases,
-            objectives={Group.STEADY: SlowDown(SLOW_MPS)},
+            objectives={Group.STEADY: SlowDown(_SLOW_MPS)},
             measure=_slow_down,
         ),
+        GuidanceTask(name="goal", select=goal_cases, objectives={Group.GOAL: _recorded_end}, measure=_goal),
+        GuidanceTask(name="route", select=route_cases, objectives={Group.ROUTE: RouteFollowing()}, measure=_route),
     )
 }

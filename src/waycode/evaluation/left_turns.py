@@ -1,4 +1,4 @@
-"""Which left turns a road user could still take: the legal ways ahead of it, and how soon each turn can be driven."""
+"""Left turns ahead of a vehicle in the lane graph, and the earliest time at which each can be completed."""
 
 from dataclasses import dataclass
 
@@ -10,63 +10,79 @@ from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import arclengths, directions
 from waycode.scene.manoeuvre import LEFT_TURN_RAD
 
-STRAIGHT_RAD = np.radians(20)  # a way that bends less within a junction goes straight on
-MAX_WAYS = 256  # so that the search ends on a map with loops
+STRAIGHT_RAD = np.radians(20)  # less change of heading, to either side, counts as going straight
+_MAX_PATHS = 256  # ends the search on maps with loops
 _STEP_M = 0.5
 
 
 @dataclass(frozen=True, kw_only=True)
 class DrivingLimits:
-    """How briskly a driver comes to a turn: within what cars can do and passengers bear."""
+    """How briskly a vehicle may approach a turn: brisk but still comfortable driving."""
 
     acceleration_mps2: float = 1.5
     braking_mps2: float = 3.0
     lateral_mps2: float = 3.0
-    assumed_limit_mps: float = 13.9  # where a lane's speed limit is not known
+    assumed_limit_mps: float = 13.9  # for lanes without a known speed limit
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftTurn:
-    """A left turn ahead, reached without a change of lane."""
+class LeftTurnAhead:
+    """A left turn that is reached without a lane change."""
 
-    lanes: tuple[int, ...]  # from the present one to the last one of the turn
-    turning: int  # how many of these, at the end, are the turn itself
-    distance_m: float  # from the road user to where the turn begins
+    lanes: tuple[int, ...]  # from the current lane to the last lane of the turn
+    turning: int  # number of lanes, at the end of `lanes`, that form the turn
+    distance_m: float  # from the vehicle to the beginning of the turn
 
 
-def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float) -> list[LeftTurn]:
-    """Every left turn above 45 degrees that begins within `reach_m` and lies straight ahead of a place on a lane."""
-    found: list[LeftTurn] = []
-    open_ways: list[tuple[int, ...]] = [(lane,)]
-    for _ in range(MAX_WAYS):
-        if not open_ways:
+def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float) -> list[LeftTurnAhead]:
+    """All left turns above 45 degrees that a vehicle reaches by driving straight on.
+
+    Args:
+        lanes: the lanes of the map.
+        lane: the lane that the vehicle is on.
+        along_m: arclength of the vehicle along it.
+        reach_m: how far ahead a turn may begin.
+    """
+    found: list[LeftTurnAhead] = []
+    open_paths: list[tuple[int, ...]] = [(lane,)]
+    for _ in range(_MAX_PATHS):
+        if not open_paths:
             break
-        way = open_ways.pop()
-        turning = _trailing_junction(lanes, way)
-        distance_m = sum(float(lanes.graph.length_m[part]) for part in way[: len(way) - turning]) - along_m
-        onward = [after for after in lanes.graph.successors[way[-1]] if after not in way]
+        path = open_paths.pop()
+        turning = 0  # trailing lanes in the same junction; the lane that the vehicle is on never counts
+        while turning < len(path) - 1 and lanes.in_junction[path[-1 - turning]]:
+            turning += 1
+        distance_m = sum(float(lanes.graph.length_m[part]) for part in path[: len(path) - turning]) - along_m
+        onward = [after for after in lanes.graph.successors[path[-1]] if after not in path]
         if turning and not any(lanes.in_junction[after] for after in onward):  # the junction ends here
-            turn_rad = _turn_rad(lanes, way[len(way) - turning :])
-            if turn_rad > LEFT_TURN_RAD and distance_m <= reach_m:
-                found.append(LeftTurn(lanes=way, turning=turning, distance_m=max(distance_m, 0.0)))
-            if abs(turn_rad) > STRAIGHT_RAD:
+            angle_rad = turn_rad(lanes, path[len(path) - turning :])
+            if angle_rad > LEFT_TURN_RAD and distance_m <= reach_m:
+                found.append(LeftTurnAhead(lanes=path, turning=turning, distance_m=max(distance_m, 0.0)))
+            if abs(angle_rad) > STRAIGHT_RAD:
                 continue
         if distance_m <= reach_m:
-            open_ways += [(*way, after) for after in onward]
+            open_paths += [(*path, after) for after in onward]
     return found
 
 
 def lanes_beside(lanes: Lanes, lane: int) -> list[int]:
-    """All lanes that one gets to from a lane by lane changes alone."""
+    """All lanes that are reached from a lane by lane changes alone."""
     return sorted(lanes.graph.reachable([lane], lanes.graph.beside) - {lane})
 
 
 def earliest_turn_s(
-    lanes: Lanes, turn: LeftTurn, *, speed_mps: float, limits: DrivingLimits | None = None
+    lanes: Lanes, turn: LeftTurnAhead, *, speed_mps: float, limits: DrivingLimits | None = None
 ) -> float | None:
-    """When a brisk driver has turned by 45 degrees, or None for one who is too fast to brake for the turn."""
+    """Earliest time in seconds at which the vehicle has turned by 45 degrees; None if it is too fast to turn.
+
+    Args:
+        lanes: the lanes of the map.
+        turn: a turn of `left_turns_ahead`.
+        speed_mps: speed of the vehicle now.
+        limits: None: the defaults.
+    """
     limits = limits or DrivingLimits()
-    turned_m, curvature_1pm = _first_part(lanes, turn.lanes[len(turn.lanes) - turn.turning :])
+    turned_m, curvature_1pm = _first_45_degrees(lanes, turn.lanes[len(turn.lanes) - turn.turning :])
     along = np.arange(0, turn.distance_m + turned_m + _STEP_M, _STEP_M)
     road_mps = np.array([_limit_mps(lanes, lane, limits) for lane in (turn.lanes[0], turn.lanes[-1])])
     corner_mps = min(float(road_mps[1]), float(np.sqrt(limits.lateral_mps2 / curvature_1pm)))
@@ -79,34 +95,22 @@ def earliest_turn_s(
     return float((_STEP_M * 2 / np.maximum(speed[1:] + speed[:-1], 1e-3)).sum())
 
 
-def turn_rad_of(lanes: Lanes, lane: int) -> float:
-    """Net change of heading along a lane, left positive."""
-    return _turn_rad(lanes, (lane,))
-
-
-def _trailing_junction(lanes: Lanes, way: tuple[int, ...]) -> int:
-    """How many lanes at the end of the way lie in the same junction; the lane that the way starts on never counts."""
-    count = 0
-    while count < len(way) - 1 and lanes.in_junction[way[-1 - count]]:
-        count += 1
-    return count
+def turn_rad(lanes: Lanes, path: tuple[int, ...]) -> float:
+    """Net change of heading along consecutive lanes, left positive."""
+    return float(wrap_angle(np.diff(directions(_line(lanes, path)))).sum())
 
 
 def _limit_mps(lanes: Lanes, lane: int, limits: DrivingLimits) -> float:
     return float(lanes.speed_limit_mps[lane]) if lanes.speed_limit_known[lane] else limits.assumed_limit_mps
 
 
-def _line(lanes: Lanes, parts: tuple[int, ...]) -> Float[np.ndarray, "p 2"]:
-    return np.concatenate([lanes.centrelines[part].astype(np.float64) for part in parts])
+def _line(lanes: Lanes, path: tuple[int, ...]) -> Float[np.ndarray, "P 2"]:
+    return np.concatenate([lanes.centrelines[lane].astype(np.float64) for lane in path])
 
 
-def _turn_rad(lanes: Lanes, parts: tuple[int, ...]) -> float:
-    return float(wrap_angle(np.diff(directions(_line(lanes, parts)))).sum())
-
-
-def _first_part(lanes: Lanes, parts: tuple[int, ...]) -> tuple[float, float]:
-    """Length of the turn up to 45 degrees, and its mean curvature there."""
-    line = _line(lanes, parts)
+def _first_45_degrees(lanes: Lanes, path: tuple[int, ...]) -> tuple[float, float]:
+    """Length in m of a turn up to 45 degrees, and its mean curvature in 1/m up to there."""
+    line = _line(lanes, path)
     turned = np.cumsum(wrap_angle(np.diff(directions(line))))
     reached = int(np.argmax(turned > LEFT_TURN_RAD)) + 1
     length_m = float(arclengths(line)[reached])

@@ -1,4 +1,7 @@
-"""Errors of trajectories by WOMD's convention, and how sure we can be of their means."""
+"""Displacement errors by WOMD's convention, and bootstrap intervals of their means.
+
+Axes: R agents of all scenes, T steps.
+"""
 
 from collections.abc import Sequence
 
@@ -7,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-HORIZONS_S = (3.0, 5.0, 8.0)
+_HORIZONS_S = (3.0, 5.0, 8.0)
 
 
 def displacement_errors_m(
@@ -16,9 +19,17 @@ def displacement_errors_m(
     valid: Bool[Tensor, "R T"],
     *,
     dt_s: float = 0.1,
-    horizons_s: Sequence[float] = HORIZONS_S,
+    horizons_s: Sequence[float] = _HORIZONS_S,
 ) -> Float[Tensor, " R"]:
-    """ADE of each agent: the mean over horizons of the mean error up to the horizon; NaN where nothing was observed."""
+    """ADE of each agent in metres: the mean over horizons of the mean error up to the horizon.
+
+    Args:
+        predicted_m: predicted positions.
+        future_m: recorded positions in the same frame.
+        valid: which of them were observed; the ADE is NaN if none was.
+        dt_s: time between steps.
+        horizons_s: horizons, cut to the length of the trajectories.
+    """
     error = (predicted_m - future_m).norm(dim=-1)
     means = []
     for horizon in horizons_s:
@@ -32,13 +43,13 @@ def displacement_errors_m(
 def final_errors_m(
     predicted_m: Float[Tensor, "R T 2"], future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
 ) -> Float[Tensor, " R"]:
-    """Error at the last step; NaN for agents that are not observed there."""
+    """FDE of each agent in metres: the error at the last step; NaN if it was not observed."""
     error = (predicted_m[:, -1] - future_m[:, -1]).norm(dim=-1)
     return torch.where(valid[:, -1], error, torch.nan)
 
 
 def mean_over_types(values: Float[np.ndarray, " R"], types: Int[np.ndarray, " R"]) -> float:
-    """The mean of the means of each object type, as WOMD averages; what is NaN is left out."""
+    """The mean of the means per object type, as WOMD averages; NaN values are skipped."""
     known = np.isfinite(values)
     kinds = np.unique(types[known])
     if len(kinds) == 0:
@@ -55,9 +66,15 @@ def bootstrap_interval(
     level: float = 0.95,
     seed: int = 0,
 ) -> tuple[float, float]:
-    """Confidence interval of `mean_over_types`: whole scenes are drawn again, as agents of one scene go together.
+    """Bootstrap confidence interval (low, high) of `mean_over_types`; a type absent from a resample is skipped in it.
 
-    A type that no drawn scene has is left out of that draw's mean.
+    Args:
+        values: one per agent; NaN values are skipped.
+        types: object type of each agent.
+        scenes: scene of each agent. Whole scenes are resampled, since agents of one scene are not independent.
+        resamples: number of bootstrap resamples.
+        level: confidence level.
+        seed: of the resampling.
     """
     known = np.isfinite(values)
     if not known.any():

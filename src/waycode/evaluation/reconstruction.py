@@ -1,40 +1,40 @@
-"""Table 1 of the paper: how well trajectories are reconstructed from 1 to N tokens, by the encoder and by search."""
+"""Reconstruction errors: how well 1 to N tokens, from the encoder or from search, reproduce recorded trajectories.
 
-from collections.abc import Callable, Iterable, Iterator
+Axes: R agents of all scenes, T steps, N tokens, D latent dimensions.
+"""
+
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from itertools import islice
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.evaluation.metrics import bootstrap_interval, displacement_errors_m, final_errors_m, mean_over_types
-from waycode.features import Batch, Example, collate, extract
+from waycode.evaluation.metrics import displacement_errors_m, final_errors_m
+from waycode.evaluation.report import EvaluationError
+from waycode.features import Example, collate, extract
 from waycode.model import MeanAndStd, Model, PrefixDecoder
 from waycode.model.bottleneck import quantise
 from waycode.planner import recorded_agents
-from waycode.scene import Scene, WaycodeError
+from waycode.scene import Scene
 from waycode.search import beam_search
 
-SCENES_PER_BATCH = 16
-
-
-class EvaluationError(WaycodeError):
-    """Scenes or a model that cannot be judged."""
+_BATCH_SCENES = 16  # bounds the memory; larger batches are not faster on a CPU
 
 
 @dataclass(frozen=True, kw_only=True)
-class Column:
-    """One way to a code: the encoder or a search, at a number of levels (None: continuous)."""
+class CodeMethod:
+    """How the code of a trajectory is obtained: a column of the paper's table 1."""
 
-    by_search: bool
-    num_levels: int | None
+    by_search: bool  # by search for the least error; otherwise by the encoder
+    num_levels: int | None  # levels per latent dimension; None: continuous
     beam_width: int = 1  # of the search; 1 is greedy
 
     def __post_init__(self) -> None:
         if self.by_search and self.num_levels is None:
-            raise ValueError("search needs a number of levels: it enumerates codes")
+            raise ValueError("num_levels is None, but search needs a number of levels: it enumerates codes")
 
     @property
     def name(self) -> str:
@@ -43,87 +43,90 @@ class Column:
         return f"{search if self.by_search else 'encoder'} {levels}"
 
 
-COLUMNS = (
-    Column(by_search=False, num_levels=2),
-    Column(by_search=False, num_levels=3),
-    Column(by_search=False, num_levels=None),
-    Column(by_search=True, num_levels=2),
-    Column(by_search=True, num_levels=3),
+TABLE_METHODS = (
+    CodeMethod(by_search=False, num_levels=2),
+    CodeMethod(by_search=False, num_levels=3),
+    CodeMethod(by_search=False, num_levels=None),
+    CodeMethod(by_search=True, num_levels=2),
+    CodeMethod(by_search=True, num_levels=3),
 )
-BEAM_WIDTHS = (1, 2, 4, 8)
-BEAM_COLUMNS = tuple(Column(by_search=True, num_levels=2, beam_width=width) for width in BEAM_WIDTHS)
+BEAM_METHODS = tuple(CodeMethod(by_search=True, num_levels=2, beam_width=width) for width in (1, 2, 4, 8))
 
 
 @dataclass(frozen=True, kw_only=True)
 class AgentErrors:
-    """Errors of every agent for every column and number of tokens, and the predicted spread."""
+    """Errors of every agent by name of the method; column n - 1 is for n tokens."""
 
-    types: Int[np.ndarray, " R"]
-    scenes: Int[np.ndarray, " R"]
+    types: Int[np.ndarray, " R"]  # values of `TrackType`
+    scenes: Int[np.ndarray, " R"]  # number of the agent's scene
     ade_m: dict[str, Float[np.ndarray, "R N"]]
     fde_m: dict[str, Float[np.ndarray, "R N"]]
-    final_std_m: dict[str, Float[np.ndarray, "R N"]]
-
-
-@dataclass(frozen=True, kw_only=True)
-class Cell:
-    """A number of the table with its confidence interval."""
-
-    ade_m: float
-    low_m: float
-    high_m: float
+    final_std_m: dict[str, Float[np.ndarray, "R N"]]  # predicted standard deviation at the last step
 
 
 def reconstruction_errors(
     model: Model,
     scenes: Iterable[Scene],
     *,
-    columns: tuple[Column, ...] = COLUMNS,
+    methods: tuple[CodeMethod, ...] = TABLE_METHODS,
     on_scenes: Callable[[int], None] = lambda count: None,
 ) -> AgentErrors:
-    """Reconstructs the tracks to predict of all scenes in every way."""
+    """Reconstructs the tracks to predict of all scenes.
+
+    Args:
+        model: the autoencoder.
+        scenes: scenes with recorded futures; scenes without tracks to predict are skipped.
+        methods: the ways to a code.
+        on_scenes: called with the number of scenes done since the last call.
+    """
     parts: list[AgentErrors] = []
     numbers = enumerate(scenes)
-    while numbered := list(islice(numbers, SCENES_PER_BATCH)):
+    while numbered := list(islice(numbers, _BATCH_SCENES)):
         items = [
             (number, extract(scene, agents, config=model.config.features), scene.tracks.types[agents].astype(np.int64))
             for number, scene in numbered
             if (agents := recorded_agents(scene))
         ]
         if items:
-            parts.append(_batch_errors(model, items, columns))
+            parts.append(_batch_errors(model, items, methods))
         on_scenes(len(numbered))
     if not parts:
         raise EvaluationError("no scene has a track to predict that is observed at its current step")
-    return _joined(parts)
 
+    def join(name: str) -> dict[str, np.ndarray]:
+        return {one.name: np.concatenate([getattr(part, name)[one.name] for part in parts]) for one in methods}
 
-def reconstruction_table(errors: AgentErrors) -> dict[str, list[Cell]]:
-    """ADE averaged over object types and horizons, per column: a cell for 1, 2, ..., N tokens."""
-    table = {}
-    for name, values in errors.ade_m.items():
-        cells = []
-        for tokens in range(values.shape[1]):
-            low, high = bootstrap_interval(values[:, tokens], errors.types, errors.scenes)
-            cells.append(Cell(ade_m=mean_over_types(values[:, tokens], errors.types), low_m=low, high_m=high))
-        table[name] = cells
-    return table
+    return AgentErrors(
+        types=np.concatenate([part.types for part in parts]),
+        scenes=np.concatenate([part.scenes for part in parts]),
+        ade_m=join("ade_m"),
+        fde_m=join("fde_m"),
+        final_std_m=join("final_std_m"),
+    )
 
 
 @torch.no_grad()
 def _batch_errors(
-    model: Model, items: list[tuple[int, Example, np.ndarray]], columns: tuple[Column, ...]
+    model: Model, items: list[tuple[int, Example, np.ndarray]], methods: tuple[CodeMethod, ...]
 ) -> AgentErrors:
+    """Errors of one batch; the items are (number of the scene, its example, types of its agents)."""
     batch = collate([example for _, example, _ in items])
     future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
+    embedding = model.encode_scene(batch.scene, batch.agents)
+    latents = model.encode(future, valid, embedding.tokens)
     ade, fde, std = {}, {}, {}
-    dt_s = model.config.features.dt_s
-    for column, (mean_m, std_m) in _decode_columns(model, batch, columns):
-        steps = range(mean_m.shape[1])
-        paths = [mean_m[:, count] for count in steps]
-        ade[column.name] = _stack([displacement_errors_m(path, future, valid, dt_s=dt_s) for path in paths])
-        fde[column.name] = _stack([final_errors_m(path, future, valid) for path in paths])
-        std[column.name] = _stack([std_m[:, count, -1].norm(dim=-1) for count in steps])
+    for method in methods:
+        levels = method.num_levels
+        if method.by_search and levels is not None:
+            decode = PrefixDecoder(model, embedding)
+            codes = searched_reconstruction(model, decode, future, valid, levels=levels, beam_width=method.beam_width)
+        else:
+            codes = latents if levels is None else quantise(latents, levels)
+        mean_m, std_m = model.decoder.decode_all_prefixes(codes, embedding)  # 1 to N tokens as N candidates per agent
+        paths, name, dt_s = mean_m.unbind(dim=1), method.name, model.config.features.dt_s
+        ade[name] = _stack([displacement_errors_m(path, future, valid, dt_s=dt_s) for path in paths])
+        fde[name] = _stack([final_errors_m(path, future, valid) for path in paths])
+        std[name] = std_m[:, :, -1].norm(dim=-1).numpy()
     return AgentErrors(
         types=np.concatenate([types for _, _, types in items]),
         scenes=np.concatenate([np.full(len(types), number) for number, _, types in items]),
@@ -133,40 +136,28 @@ def _batch_errors(
     )
 
 
-def _decode_columns(model: Model, batch: Batch, columns: tuple[Column, ...]) -> Iterator[tuple[Column, MeanAndStd]]:
-    """Every column's trajectories of 1 to N tokens, as N candidates per agent."""
-    scene = model.encode_scene(batch.scene, batch.agents)
-    future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
-    latents = model.encode(future, valid, scene.tokens)
-    for column in columns:
-        if column.by_search and column.num_levels is not None:
-            codes = searched_reconstruction(
-                model,
-                PrefixDecoder(model, scene),
-                future,
-                valid,
-                levels=column.num_levels,
-                beam_width=column.beam_width,
-            )
-        else:
-            codes = latents if column.num_levels is None else quantise(latents, column.num_levels)
-        yield column, model.decoder.decode_all_prefixes(codes, scene)
-
-
 def searched_reconstruction(
     model: Model,
     decode: PrefixDecoder,
     future_m: Float[Tensor, "R T 2"],
-    valid: Tensor,
+    valid: Bool[Tensor, "R T"],
     *,
     levels: int,
     beam_width: int = 1,
 ) -> Float[Tensor, "R N D"]:
-    """The code that search finds when it minimises the ADE to the true trajectory."""
+    """The codes that search finds when it minimises the mean distance from recorded trajectories.
+
+    Args:
+        model: the autoencoder.
+        decode: decodes prefixes in the agents' scenes.
+        future_m: recorded positions in agent frames.
+        valid: which of them were observed.
+        levels: levels per latent dimension.
+        beam_width: 1 is greedy search.
+    """
 
     def error(decoded: MeanAndStd) -> Tensor:
-        mean_m, _ = decoded
-        distance = (mean_m - future_m[:, None]).norm(dim=-1) * valid[:, None]
+        distance = (decoded[0] - future_m[:, None]).norm(dim=-1) * valid[:, None]
         return distance.sum(dim=-1) / valid.sum(dim=-1).clamp(min=1)[:, None]
 
     codebook = model.codebook(levels)
@@ -177,17 +168,3 @@ def searched_reconstruction(
 
 def _stack(values: list[Tensor]) -> np.ndarray:
     return torch.stack(values, dim=1).numpy()
-
-
-def _joined(parts: list[AgentErrors]) -> AgentErrors:
-    def join(name: str) -> dict[str, np.ndarray]:
-        columns = getattr(parts[0], name)
-        return {column: np.concatenate([getattr(part, name)[column] for part in parts]) for column in columns}
-
-    return AgentErrors(
-        types=np.concatenate([part.types for part in parts]),
-        scenes=np.concatenate([part.scenes for part in parts]),
-        ade_m=join("ade_m"),
-        fde_m=join("fde_m"),
-        final_std_m=join("final_std_m"),
-    )

@@ -1,63 +1,78 @@
-"""Everything that `waycode eval reconstruction` finds: table 1, the beam figure and table A5 of the paper."""
+"""The report of `waycode eval reconstruction`: table 1, the beam-width figure and table A5 of the paper."""
 
-import json
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
-from pathlib import Path
 from typing import Any
 
 import numpy as np
-from jaxtyping import Bool
+from jaxtyping import Bool, Float
 
-from waycode.evaluation.calibration import risk_coverage
-from waycode.evaluation.orderings import CONTINUOUS, ENCODER_2, GREEDY_2, Ordering, check_orderings
-from waycode.evaluation.reconstruction import (
-    BEAM_COLUMNS,
-    COLUMNS,
-    AgentErrors,
-    Cell,
-    reconstruction_errors,
-    reconstruction_table,
-)
+from waycode.evaluation.reconstruction import BEAM_METHODS, TABLE_METHODS, AgentErrors, reconstruction_errors
+from waycode.evaluation.report import Estimate, Report
 from waycode.model import Model
 from waycode.scene import Scene, TrackType
 
-REPORT_FILE, PICTURE_FILE = "reconstruction.json", "reconstruction.png"
-PAPER_ADE_M = {
+ENCODER_2, ENCODER_3, CONTINUOUS = "encoder N_l = 2", "encoder N_l = 3", "encoder continuous"
+GREEDY_2, GREEDY_3 = "greedy N_l = 2", "greedy N_l = 3"
+PAPER_ADE_M = {  # on the validation scenes of WOMD, for comparison
     ENCODER_2: (0.800, 0.519, 0.403),
-    "encoder N_l = 3": (0.617, 0.410, 0.334),
+    ENCODER_3: (0.617, 0.410, 0.334),
     CONTINUOUS: (0.567, 0.365, 0.298),
     GREEDY_2: (0.708, 0.485, 0.386),
-    "greedy N_l = 3": (0.524, 0.363, 0.301),
-}  # on the validation scenes of WOMD, for comparison
+    GREEDY_3: (0.524, 0.363, 0.301),
+}
+COVERAGES = (0.05, 0.15, 0.20, 0.35, 0.65, 0.80, 0.95, 1.0)  # of table A5
+_BETTER_THAN = {  # claim -> pairs of (better, worse) methods
+    "greedy search beats the quantised encoder": ((GREEDY_2, ENCODER_2), (GREEDY_3, ENCODER_3)),
+    "three levels beat two": ((ENCODER_3, ENCODER_2), (GREEDY_3, GREEDY_2)),
+    "continuous beats quantised": ((CONTINUOUS, ENCODER_2), (CONTINUOUS, ENCODER_3)),
+}
+
+
+@dataclass(frozen=True)
+class Ordering:
+    """A claim about the table, and where the table violates it."""
+
+    claim: str
+    breaks: tuple[str, ...]
+
+    @property
+    def holds(self) -> bool:
+        return not self.breaks
 
 
 @dataclass(frozen=True, kw_only=True)
-class ReconstructionReport:
-    """ADE and FDE in metres; columns by name, a value for 1, 2, ... tokens."""
+class ReconstructionReport(Report):
+    """ADE and FDE in metres by name of the method, a value for 1, 2, ... tokens."""
 
     model: str
     data: str
     num_scenes: int
     num_agents: int
-    table: dict[str, list[Cell]]
-    by_type: dict[str, dict[str, list[Cell]]]
+    table: dict[str, list[Estimate]]  # ADE, mean over object types
+    by_type: dict[str, dict[str, list[Estimate]]]
     agents_by_type: dict[str, int]
     orderings: list[Ordering]
-    beam_ade_m: dict[int, Cell]  # by beam width, all tokens, N_l = 2
+    beam_ade_m: dict[int, Estimate]  # by beam width, all tokens, N_l = 2
     risk_coverage: dict[str, list[tuple[float, float]]]  # (share of agents, their mean FDE), most certain first
     risk_is_monotone: dict[str, bool]
 
-    def as_json(self) -> dict[str, Any]:
-        content = asdict(self)
-        content["orderings"] = [{**asdict(ordering), "holds": ordering.holds} for ordering in self.orderings]
-        return content
+    @property
+    def file_name(self) -> str:
+        return "reconstruction.json"
 
-    def write(self, folder: Path) -> None:
-        """Writes the report as JSON."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / REPORT_FILE).write_text(json.dumps(self.as_json(), indent=1) + "\n")
+    def as_json(self) -> dict[str, Any]:
+        def cells(table: Mapping[str, Sequence[Estimate]]) -> dict[str, Any]:
+            return {name: [_cell(estimate) for estimate in estimates] for name, estimates in table.items()}
+
+        return {
+            **asdict(self),
+            "table": cells(self.table),
+            "by_type": {name: cells(table) for name, table in self.by_type.items()},
+            "orderings": [{**asdict(ordering), "holds": ordering.holds} for ordering in self.orderings],
+            "beam_ade_m": {width: _cell(estimate) for width, estimate in self.beam_ade_m.items()},
+        }
 
 
 def reconstruction_report(
@@ -68,16 +83,24 @@ def reconstruction_report(
     data: str,
     on_scenes: Callable[[int], None] = lambda count: None,
 ) -> ReconstructionReport:
-    """Reconstructs the tracks to predict in every way, and says how well that went."""
-    beams = tuple(column for column in BEAM_COLUMNS if column not in COLUMNS)
-    errors = reconstruction_errors(model, scenes, columns=COLUMNS + beams, on_scenes=on_scenes)
-    columns = [column.name for column in COLUMNS]
-    kinds = {TrackType(kind).name.lower(): errors.types == kind for kind in np.unique(errors.types)}
-    every_table = reconstruction_table(errors)
-    table = {column: every_table[column] for column in columns}
+    """Reconstructs the tracks to predict by all methods and summarises the errors.
+
+    Args:
+        model: the autoencoder.
+        scenes: scenes with recorded futures that the model was not trained on.
+        name: name of the model, for the report.
+        data: name of the dataset, for the report.
+        on_scenes: called with the number of scenes done since the last call.
+    """
+    beams = tuple(method for method in BEAM_METHODS if method not in TABLE_METHODS)
+    errors = reconstruction_errors(model, scenes, methods=TABLE_METHODS + beams, on_scenes=on_scenes)
+    methods = [method.name for method in TABLE_METHODS]
+    rows_of = {TrackType(kind).name.lower(): errors.types == kind for kind in np.unique(errors.types)}
+    all_methods = reconstruction_table(errors)
+    table = {method: all_methods[method] for method in methods}
     risks = {
-        column: risk_coverage(errors.fde_m[column][:, -1], errors.final_std_m[column][:, -1])
-        for column in (CONTINUOUS, ENCODER_2, GREEDY_2)
+        method: risk_coverage(errors.fde_m[method][:, -1], errors.final_std_m[method][:, -1])
+        for method in (CONTINUOUS, ENCODER_2, GREEDY_2)
     }
     return ReconstructionReport(
         model=name,
@@ -85,26 +108,79 @@ def reconstruction_report(
         num_scenes=len(np.unique(errors.scenes)),
         num_agents=len(errors.types),
         table=table,
-        by_type={kind: reconstruction_table(_chosen(errors, rows, columns)) for kind, rows in kinds.items()},
-        agents_by_type={kind: int(rows.sum()) for kind, rows in kinds.items()},
-        orderings=check_orderings({column: [cell.ade_m for cell in cells] for column, cells in table.items()}),
-        beam_ade_m={column.beam_width: every_table[column.name][-1] for column in BEAM_COLUMNS},
+        by_type={kind: reconstruction_table(errors, methods=methods, rows=rows) for kind, rows in rows_of.items()},
+        agents_by_type={kind: int(rows.sum()) for kind, rows in rows_of.items()},
+        orderings=check_orderings({method: [cell.mean for cell in cells] for method, cells in table.items()}),
+        beam_ade_m={method.beam_width: all_methods[method.name][-1] for method in BEAM_METHODS},
         risk_coverage=risks,
-        risk_is_monotone={column: _rises(pairs) for column, pairs in risks.items()},
+        risk_is_monotone={
+            method: all(before <= after for (_, before), (_, after) in pairwise(pairs))
+            for method, pairs in risks.items()
+        },
     )
 
 
-def _chosen(errors: AgentErrors, rows: Bool[np.ndarray, " R"], columns: Iterable[str]) -> AgentErrors:
-    names = list(columns)
-    return AgentErrors(
-        types=errors.types[rows],
-        scenes=errors.scenes[rows],
-        ade_m={name: errors.ade_m[name][rows] for name in names},
-        fde_m={name: errors.fde_m[name][rows] for name in names},
-        final_std_m={name: errors.final_std_m[name][rows] for name in names},
-    )
+def reconstruction_table(
+    errors: AgentErrors, *, methods: Iterable[str] | None = None, rows: Bool[np.ndarray, " R"] | None = None
+) -> dict[str, list[Estimate]]:
+    """ADE averaged over object types, by method: an estimate for 1, 2, ..., N tokens.
+
+    Args:
+        errors: errors of all agents.
+        methods: None: all.
+        rows: which agents to use; None: all.
+    """
+    chosen = slice(None) if rows is None else rows
+    scenes, types = errors.scenes[chosen], errors.types[chosen]
+    return {
+        name: [Estimate.of(column, scenes, types) for column in errors.ade_m[name][chosen].T]
+        for name in methods or errors.ade_m
+    }
 
 
-def _rises(pairs: list[tuple[float, float]]) -> bool:
-    errors = [error for _, error in pairs]
-    return all(before <= after for before, after in pairwise(errors))
+def risk_coverage(
+    final_error_m: Float[np.ndarray, " R"], final_std_m: Float[np.ndarray, " R"]
+) -> list[tuple[float, float]]:
+    """Pairs (share of agents, their mean final error in metres), most certain predictions first.
+
+    Args:
+        final_error_m: FDE per agent; NaN where the last step was not observed.
+        final_std_m: predicted standard deviation at the last step.
+    """
+    known = np.isfinite(final_error_m)
+    sorted_error = final_error_m[known][np.argsort(final_std_m[known], kind="stable")]
+    counts = [max(1, round(coverage * len(sorted_error))) for coverage in COVERAGES]
+    return [(share, float(sorted_error[:count].mean())) for share, count in zip(COVERAGES, counts, strict=True)]
+
+
+def check_orderings(table: Mapping[str, Sequence[float]]) -> list[Ordering]:
+    """Checks what must hold if the code is ordered, discrete and searchable (paper, section 5.1).
+
+    Args:
+        table: ADE in metres for 1, 2, ... tokens, by method. Claims about absent methods are skipped. Equal numbers
+            violate a claim.
+    """
+    orderings = [Ordering("more tokens are better in every column", tuple(_not_falling(table)))]
+    for claim, pairs in _BETTER_THAN.items():
+        present = [(better, worse) for better, worse in pairs if better in table and worse in table]
+        if present:
+            breaks = tuple(place for better, worse in present for place in _not_better(table, better, worse))
+            orderings.append(Ordering(claim, breaks))
+    return orderings
+
+
+def _not_falling(table: Mapping[str, Sequence[float]]) -> Iterator[str]:
+    for name, column in table.items():
+        for tokens, (before, after) in enumerate(pairwise(column), start=1):
+            if not after < before:
+                yield f"{name}: {before:.3f} m with {tokens}, {after:.3f} m with {tokens + 1} tokens"
+
+
+def _not_better(table: Mapping[str, Sequence[float]], better: str, worse: str) -> Iterator[str]:
+    for tokens, (good, bad) in enumerate(zip(table[better], table[worse], strict=True), start=1):
+        if not good < bad:
+            yield f"{tokens} tokens: {better} {good:.3f} m, {worse} {bad:.3f} m"
+
+
+def _cell(estimate: Estimate) -> dict[str, float]:
+    return {"ade_m": estimate.mean, "low_m": estimate.low, "high_m": estimate.high}

@@ -1,7 +1,7 @@
-"""What has been driven so far, on disk as it comes: a run that was stopped goes on where it was when it is run again.
+"""Results of a closed-loop evaluation on disk, one file per scenario, so that an interrupted evaluation can resume.
 
-A part is a Parquet file of one scenario. Each says what it was driven with: those of another planner, model, traffic or
-dataset are refused, not mixed in. When the report is written, the parts are no longer needed.
+Each Parquet file holds a digest of the settings that it was computed with. Results of another planner, model, traffic
+or dataset are refused. The folder is removed when the report is complete.
 """
 
 import hashlib
@@ -10,7 +10,6 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 import numpy as np
 import pyarrow as pa
@@ -18,13 +17,13 @@ import pyarrow.parquet as pq
 
 from waycode.dataset.dataset import DatasetInfo
 from waycode.dataset.files import only_writer, replace_file
-from waycode.evaluation.reconstruction import EvaluationError
+from waycode.evaluation.report import EvaluationError
 from waycode.model.saved import load_model
 from waycode.simulation.campaign import Campaign, ScenarioResult
 from waycode.simulation.metrics import METRICS
 
-SETTINGS = b"waycode.driven_with"
-SCHEMA = pa.schema(
+_DIGEST = b"waycode.driven_with"
+_RESULT_SCHEMA = pa.schema(
     [
         ("index", pa.int64()),
         ("scene_id", pa.string()),
@@ -39,8 +38,8 @@ SCHEMA = pa.schema(
 
 
 @dataclass(frozen=True)
-class Parts:
-    """A folder with a folder per campaign, with a file per scenario."""
+class ResultStore:
+    """A folder with a subfolder per campaign and a file per scenario."""
 
     folder: Path
 
@@ -48,21 +47,27 @@ class Parts:
         return sum(1 for _ in self.folder.glob("*/scene-*.parquet"))
 
     @contextmanager
-    def kept_until_done(self) -> Iterator[None]:
-        """Keeps other runs out of the folder; removes it when all went well."""
+    def until_complete(self) -> Iterator[None]:
+        """Locks the folder against other processes; removes it if the block ends without an exception."""
         self.folder.mkdir(parents=True, exist_ok=True)
         with only_writer(self.folder):
             yield
         shutil.rmtree(self.folder)
 
-    def kept(self, name: str, campaign: Campaign, *, settings: str) -> list[ScenarioResult]:
-        """The campaign's results that are there already."""
-        paths = [self._path(name, index) for index in campaign.indices]
-        return [_read(path, settings=settings) for path in paths if path.is_file()]
+    def load(self, name: str, campaign: Campaign, *, digest: str) -> list[ScenarioResult]:
+        """The stored results of a campaign.
 
-    def keep(self, name: str, result: ScenarioResult, *, settings: str) -> None:
-        """Writes down one result, wholly or not at all."""
-        table = as_table([result]).replace_schema_metadata({SETTINGS: settings.encode()})
+        Args:
+            name: name of the campaign.
+            campaign: only results of its scene indices are read.
+            digest: `settings_digest` of the campaign; results with another one raise `EvaluationError`.
+        """
+        paths = [self._path(name, index) for index in campaign.indices]
+        return [_read(path, digest=digest) for path in paths if path.is_file()]
+
+    def save(self, name: str, result: ScenarioResult, *, digest: str) -> None:
+        """Writes one result atomically; arguments as for `load`."""
+        table = result_table([result]).replace_schema_metadata({_DIGEST: digest.encode()})
         path = self._path(name, result.index)
         path.parent.mkdir(parents=True, exist_ok=True)
         replace_file(path, lambda unfinished: pq.write_table(table, unfinished))
@@ -72,8 +77,8 @@ class Parts:
         return self.folder / letters / f"scene-{index:06d}.parquet"
 
 
-def settings_of(campaign: Campaign) -> str:
-    """Everything that a result depends on, but for the scene's index and the code."""
+def settings_digest(campaign: Campaign) -> str:
+    """SHA-256 of everything that a result depends on, except the scene's index and the code."""
     shards = [shard.sha256 for shard in DatasetInfo.read(campaign.folder).shards]
     planner = campaign.planner
     model = f"{planner} {_weights_sha256(planner.model)}" if planner.has_model else planner.name
@@ -81,32 +86,30 @@ def settings_of(campaign: Campaign) -> str:
     return hashlib.sha256(content.encode()).hexdigest()
 
 
-def as_table(results: Sequence[ScenarioResult]) -> pa.Table:
-    """One row per scenario."""
-    return pa.Table.from_pylist([_as_row(result) for result in results], schema=SCHEMA)
+def result_table(results: Sequence[ScenarioResult]) -> pa.Table:
+    """Results as a table, one row per scenario."""
+    rows = [
+        {
+            "index": result.index,
+            "scene_id": result.scene_id,
+            "tags": list(result.tags),
+            "score": result.score,
+            **result.metrics,
+            "failure": result.failure,
+            "reasons": list(result.reasons),
+            "planning_s": result.planning_s.tolist(),
+        }
+        for result in results
+    ]
+    return pa.Table.from_pylist(rows, schema=_RESULT_SCHEMA)
 
 
-def _as_row(result: ScenarioResult) -> dict[str, Any]:
-    return {
-        "index": result.index,
-        "scene_id": result.scene_id,
-        "tags": list(result.tags),
-        "score": result.score,
-        **result.metrics,
-        "failure": result.failure,
-        "reasons": list(result.reasons),
-        "planning_s": result.planning_s.tolist(),
-    }
-
-
-def _read(path: Path, *, settings: str) -> ScenarioResult:
+def _read(path: Path, *, digest: str) -> ScenarioResult:
     try:
         table = pq.ParquetFile(path).read()
     except (OSError, pa.ArrowException) as error:
-        raise EvaluationError(
-            f"{path} cannot be read ({error}): remove it, and its scenario is driven again"
-        ) from error
-    if (table.schema.metadata or {}).get(SETTINGS) != settings.encode():
+        raise EvaluationError(f"{path} cannot be read ({error}): remove it to drive its scenario again") from error
+    if (table.schema.metadata or {}).get(_DIGEST) != digest.encode():
         raise EvaluationError(
             f"{path} was driven with other settings, another model or another dataset: "
             f"remove {path.parent.parent} or give another folder"
@@ -125,7 +128,7 @@ def _read(path: Path, *, settings: str) -> ScenarioResult:
 
 
 def _weights_sha256(model: str) -> str:
-    """Of a model's values: the name of a run's folder stays the same while its model gets better."""
+    """Of the weights themselves: the model in a run's folder changes while the folder keeps its name."""
     digest = hashlib.sha256()
     for name, value in load_model(model).model.state_dict().items():
         digest.update(name.encode() + value.detach().cpu().numpy().tobytes())

@@ -1,0 +1,236 @@
+"""Reports as charts, and examples of guided planning as pictures."""
+
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+from matplotlib.axes import Axes
+from matplotlib.figure import Figure
+
+from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopReport
+from waycode.evaluation.guidance import BEAM, DECODED, RECORDED, SUCCESS, UNGUIDED, AnsweredCase, greedy
+from waycode.evaluation.guidance_report import GuidanceReport, Rows
+from waycode.evaluation.realism import REALISM_MEASURES
+from waycode.evaluation.reconstruction_report import (
+    CONTINUOUS,
+    ENCODER_2,
+    ENCODER_3,
+    GREEDY_2,
+    GREEDY_3,
+    PAPER_ADE_M,
+    ReconstructionReport,
+)
+from waycode.evaluation.report import Estimate
+from waycode.evaluation.selection import Group
+from waycode.plotting import ComparisonPanel, save_comparison_picture
+from waycode.plotting.charts import finish_chart
+from waycode.plotting.style import Style
+from waycode.scene import Scene
+
+_STYLE = Style()
+_DOTS_PER_INCH = 150
+_MAX_EXAMPLES = 8  # successes and failures together, the same number of each group
+_GROUP_COLOURS = (_STYLE.chosen, _STYLE.candidate, _STYLE.ego, _STYLE.original)
+_SHORT_NAMES = {  # fit above a panel
+    Group.AVAILABLE: "all-way stop",
+    Group.AVAILABLE_ELSEWHERE: "other crossing",
+    Group.NOT_AVAILABLE: "no left turn",
+    Group.FROM_ANOTHER_LANE: "from another lane",
+    Group.ZERO: "no change",
+    Group.ONE: "one change",
+    Group.STEADY: "slow down",
+}
+_METHOD_LOOKS = {  # colour: encoder or search; line: number of levels
+    ENCODER_2: (_STYLE.faint_ink, "-", "o"),
+    ENCODER_3: (_STYLE.faint_ink, "--", "s"),
+    CONTINUOUS: (_STYLE.ink, ":", "D"),
+    GREEDY_2: (_STYLE.ego, "-", "o"),
+    GREEDY_3: (_STYLE.ego, "--", "s"),
+}
+_BELOW_LEFT: dict[str, Any] = {
+    "loc": "upper left",
+    "bbox_to_anchor": (-0.02, -0.13),
+    "ncols": 2,
+}  # no place inside is always free
+_BELOW_CENTRE: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 2}
+
+
+def save_reconstruction(report: ReconstructionReport, path: Path) -> None:
+    """Draws three panels: ADE by tokens, ADE by beam width, FDE by coverage."""
+    figure = Figure(figsize=(13, 4.8), facecolor=_STYLE.paper, layout="constrained")
+    by_tokens, by_beam, by_coverage = figure.subplots(1, 3, width_ratios=[1.25, 1, 1])
+    _draw_tokens(by_tokens, report)
+    _draw_beams(by_beam, report)
+    for name, pairs in report.risk_coverage.items():
+        colour, line, marker = _METHOD_LOOKS[name]
+        by_coverage.plot(
+            [100 * share for share, _ in pairs], [error for _, error in pairs], color=colour, linestyle=line,
+            marker=marker, markersize=4.5, linewidth=1.6, label=_math(name),
+        )  # fmt: skip
+    by_coverage.set_xlim(0, 104)
+    _finish(
+        by_coverage, "Most certain predictions first", "share of road users in %", "their FDE in m", **_BELOW_CENTRE
+    )
+    title = f"{report.model}: {report.num_agents:,} road users in {report.num_scenes:,} scenes of {report.data}"
+    _save(figure, title, path)
+
+
+def save_guidance(report: GuidanceReport, path: Path) -> None:
+    """Draws a panel of success by number of tokens, and a panel of realism per group."""
+    groups, num_tokens = list(report.rows), report.num_tokens
+    figure = Figure(figsize=(4.6 + 4.2 * len(groups), 5.2), facecolor=_STYLE.paper, layout="constrained")
+    first, *others = figure.subplots(1, 1 + len(groups), squeeze=False)[0]
+    for group, colour in zip(groups, _GROUP_COLOURS[: len(groups)], strict=True):
+        rows = report.rows[group]
+        line = [rows[UNGUIDED][SUCCESS], *(rows[greedy(depth)][SUCCESS] for depth in range(1, num_tokens + 1))]
+        _draw_estimates(first, np.arange(len(line)), line, scale=100.0, color=colour, label=group, linestyle="-")
+        _draw_estimates(first, np.array([num_tokens + 2]), [rows[BEAM][SUCCESS]], scale=100.0, color=colour)
+        first.axhline(100 * rows[RECORDED][SUCCESS].mean, color=colour, linestyle=":", linewidth=1.2)
+    first.set_xticks(range(num_tokens + 3), ["none", *map(str, range(1, num_tokens + 1)), "", BEAM])
+    _finish(first, "Success", "tokens of greedy search", "% of cases (bars: 95 %)", **_BELOW_LEFT)
+    for axes, group in zip(others, groups, strict=True):
+        _draw_realism(axes, report.rows[group], num_tokens=num_tokens)
+        title = f"{group} ({report.num_cases[group]:,} cases)"
+        _finish(axes, title, "", "% of cases (bars: 95 %)", **_BELOW_LEFT)
+    _save(figure, f"{report.task}: {report.model} on {report.num_scenes:,} scenes of {report.data}", path)
+
+
+def save_closed_loop(report: ClosedLoopReport, path: Path) -> None:
+    """Draws score, collisions and progress of all rows, a panel per kind of traffic."""
+    traffics = list(dict.fromkeys(row.traffic for row in report.rows))
+    widest = max(sum(row.traffic == traffic for row in report.rows) for traffic in traffics)
+    figure = Figure(figsize=(1.5 + 0.85 * widest * len(traffics), 4.8), facecolor=_STYLE.paper, layout="constrained")
+    for axes, traffic in zip(figure.subplots(1, len(traffics), squeeze=False)[0], traffics, strict=True):
+        rows = [row for row in report.rows if row.traffic == traffic]
+        for shift, label, colour, values in (
+            (-0.2, "CLS", _STYLE.chosen, [row.cls for row in rows]),
+            (0.0, "S-CR", _STYLE.ego, [row.metrics["no_at_fault_collision"] for row in rows]),
+            (0.2, "S-PR", _STYLE.original, [row.metrics["progress"] for row in rows]),
+        ):
+            _draw_estimates(axes, np.arange(len(rows)) + shift, values, color=colour, label=label)
+        axes.set_xticks(range(len(rows)), [row.planner for row in rows], rotation=30, ha="right")
+        title = f"{TRAFFIC_LABELS[traffic]} ({rows[0].num_scenarios:,} scenarios)"
+        _finish(axes, title, "", "% (bars: 95 %)", loc="lower right")
+        axes.set_ylim(0, 104)
+    _save(figure, f"{report.name}: {report.model} on {report.data}", path)
+
+
+def save_examples(
+    report: GuidanceReport, answered: Sequence[AnsweredCase], path: Path, *, scene_of: Callable[[int], Scene]
+) -> None:
+    """Draws the first cases that greedy search with all tokens solves, and the first that it does not.
+
+    Args:
+        report: the report on the cases.
+        answered: the cases.
+        path: of the picture.
+        scene_of: gives a scene by its number.
+    """
+    method = greedy(report.num_tokens)
+    outcomes = []
+    for one in chosen_examples(answered, method):
+        scene, found = scene_of(one.scene_number), one.answer(method)
+        faults = [name.replace("_", " ") for name in REALISM_MEASURES if found.measures[name]]
+        outcomes.append(
+            ComparisonPanel(
+                scene=scene,
+                agent=one.case.agent,
+                planned_m=found.future_m,
+                recorded_m=one.answer(RECORDED).future_m,
+                caption=f"{_SHORT_NAMES[one.case.group]}: {'done' if found.measures[SUCCESS] else 'not done'}",
+                detail=", ".join([scene.tags[0] if scene.tags else scene.source, *faults]),
+            )
+        )
+    save_comparison_picture(outcomes, path, title=f"{report.task}: {method}")
+
+
+def chosen_examples(answered: Sequence[AnsweredCase], method: str) -> list[AnsweredCase]:
+    """The first successes and failures of a method in each group, from different scenes."""
+    chosen: dict[tuple[str, bool], list[AnsweredCase]] = {}
+    limit = max(1, _MAX_EXAMPLES // (2 * len({one.case.group for one in answered})))
+    for one in answered:
+        kind = chosen.setdefault((one.case.group, bool(one.answer(method).measures[SUCCESS])), [])
+        if len(kind) < limit and one.scene_number not in {other.scene_number for other in kind}:
+            kind.append(one)
+    return [one for _, kind in sorted(chosen.items(), key=lambda item: (item[0][0], not item[0][1])) for one in kind]
+
+
+def _draw_tokens(axes: Axes, report: ReconstructionReport) -> None:
+    shifts = [(number - (len(report.table) - 1) / 2) * 0.05 for number in range(len(report.table))]  # bars side by side
+    for shift, (name, values) in zip(shifts, report.table.items(), strict=True):
+        colour, line, marker = _METHOD_LOOKS[name]
+        place = np.arange(len(values)) + 1 + shift
+        _draw_estimates(axes, place, values, color=colour, linestyle=line, marker=marker, label=_math(name))
+    paper = PAPER_ADE_M[GREEDY_2]
+    if len(paper) == len(report.table[GREEDY_2]):
+        axes.plot(
+            [1, 2, 3], paper, linestyle="none", marker="_", markersize=16, color=_STYLE.future,
+            label="paper, greedy $N_l$ = 2, WOMD",
+        )  # fmt: skip
+    axes.set_xticks([count + 1 for count in range(len(report.table[GREEDY_2]))])
+    _finish(axes, "Reconstruction", "tokens", "ADE in m (bars: 95 %)", **_BELOW_CENTRE)
+
+
+def _draw_beams(axes: Axes, report: ReconstructionReport) -> None:
+    widths, values = list(report.beam_ade_m), list(report.beam_ade_m.values())
+    places = range(len(widths))
+    low, high = [value.low for value in values], [value.high for value in values]
+    axes.fill_between(places, low, high, color=_STYLE.ego, alpha=0.13, lw=0)
+    axes.plot(
+        places, [value.mean for value in values], color=_STYLE.ego, marker="o", markersize=4.5, linewidth=1.6,
+        label="beam search $N_l$ = 2",
+    )  # fmt: skip
+    for name, line in ((ENCODER_2, "-"), (CONTINUOUS, ":")):
+        colour = _METHOD_LOOKS[name][0]
+        axes.axhline(report.table[name][-1].mean, color=colour, linestyle=line, linewidth=1.4, label=_math(name))
+    axes.set_xticks(list(places), [str(width) for width in widths])
+    _finish(axes, f"Wider search, {len(report.table[GREEDY_2])} tokens", "beam width", "ADE in m", **_BELOW_CENTRE)
+
+
+def _draw_realism(axes: Axes, rows: Rows, *, num_tokens: int) -> None:
+    looks = {
+        RECORDED: _STYLE.original,
+        DECODED: _STYLE.ink,
+        UNGUIDED: _STYLE.faint_ink,
+        greedy(num_tokens): _STYLE.chosen,
+        BEAM: _STYLE.ego,
+    }
+    for number, (method, colour) in enumerate(looks.items()):
+        place = np.arange(len(REALISM_MEASURES)) + (number - (len(looks) - 1) / 2) * 0.15
+        values = [rows[method][name] for name in REALISM_MEASURES]
+        _draw_estimates(axes, place, values, scale=100.0, color=colour, label=method)
+    axes.set_xticks(range(len(REALISM_MEASURES)), [name.replace("_", " ") for name in REALISM_MEASURES])
+
+
+def _draw_estimates(
+    axes: Axes,
+    place: np.ndarray,
+    values: Sequence[Estimate],
+    *,
+    color: str,
+    scale: float = 1.0,
+    label: str | None = None,
+    linestyle: str = "none",
+    marker: str = "o",
+) -> None:
+    """Draws means with their intervals as error bars, all multiplied by `scale`."""
+    mean, low, high = (scale * np.array([getattr(value, name) for value in values]) for name in ("mean", "low", "high"))
+    axes.errorbar(
+        place, mean, yerr=np.maximum([mean - low, high - mean], 0), color=color, label=label, linestyle=linestyle,
+        marker=marker, markersize=4.5, linewidth=1.6, elinewidth=0.9, capsize=2,
+    )  # fmt: skip
+
+
+def _finish(axes: Axes, title: str, along: str, up: str, **legend: Any) -> None:
+    finish_chart(axes, title, along=along, up=up, style=_STYLE)
+    axes.legend(frameon=False, fontsize=8.5, labelcolor=_STYLE.ink, **legend)
+
+
+def _save(figure: Figure, title: str, path: Path) -> None:
+    figure.suptitle(title, color=_STYLE.ink, fontsize=11, x=0.01, ha="left")
+    figure.savefig(path, dpi=_DOTS_PER_INCH)
+
+
+def _math(name: str) -> str:
+    return name.replace("N_l", "$N_l$")
