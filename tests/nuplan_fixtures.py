@@ -9,8 +9,8 @@ from typing import Any
 import numpy as np
 
 from waycode.driving import Vehicle
-from waycode.driving.vehicle import forward
 from waycode.scene import MapFeatures, Tracks, TrackType
+from waycode.scene.geometry import forward
 from waycode.simulation.history import EgoHistory, History
 
 Json = dict[str, Any]

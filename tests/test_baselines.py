@@ -4,6 +4,9 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from waycode.baselines.pdm_score import Drives, Scores, score
+from waycode.baselines.proposals import Way
+from waycode.baselines.replay import ReplayError
 
 from driving_scenes import (
     DT_S,
@@ -17,9 +20,6 @@ from driving_scenes import (
     straight_road,
 )
 from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed, PdmConfig
-from waycode.baselines.pdm_score import Drives, Scores, score
-from waycode.baselines.proposals import Way
-from waycode.baselines.replay import ReplayError
 from waycode.driving import Driver, Observation, Vehicle, route_path
 from waycode.driving.forecast import forecast
 from waycode.driving.road_surface import DrivableArea

@@ -6,25 +6,25 @@ from typing import Any
 
 import numpy as np
 import pytest
-
-from driving_scenes import NOW, car_tracks, first_command_mps2, observation_of, road_scene, sample_scenes
 from waycode.baselines.pdm_score import Drives
 from waycode.baselines.proposals import Way
-from waycode.driving import Observation, PerfectTracker, Trajectory
-from waycode.driving.forecast import forecast
-from waycode.driving.road_surface import DrivableArea
-from waycode.driving.vehicle import forward
-from waycode.features import SegmentedMap, segment_map
-from waycode.planner import planner as planner_module
 from waycode.planner.refining import Refinement, refine_latents
-from waycode.scene import MapFeatures, Route, Scene, SignalState
-from waycode.scene.kinematics import motion, within_comfort
-from waycode.simulation.drivers import ImitationDriver, JudgeConfig, LatentConfig, LatentDriver, latent
 from waycode.simulation.drivers.contacts import EVERY, LOOKS, Margin, _near, find_contacts
 from waycode.simulation.drivers.drives import slowed
 from waycode.simulation.drivers.judge import DriveJudge, comfort_share
-from waycode.simulation.drivers.latent import LatentMemory
 from waycode.simulation.drivers.models import planner_of
+
+from driving_scenes import NOW, car_tracks, first_command_mps2, observation_of, road_scene, sample_scenes
+from waycode.driving import Observation, PerfectTracker, Trajectory
+from waycode.driving.forecast import forecast
+from waycode.driving.road_surface import DrivableArea
+from waycode.features import SegmentedMap, segment_map
+from waycode.planner import planner as planner_module
+from waycode.scene import MapFeatures, Route, Scene, SignalState
+from waycode.scene.geometry import forward
+from waycode.scene.kinematics import motion, within_comfort
+from waycode.simulation.drivers import ImitationDriver, JudgeConfig, LatentConfig, LatentDriver, latent
+from waycode.simulation.drivers.latent import LatentMemory
 from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.traffic import ReplayTraffic
 

@@ -14,8 +14,7 @@ from waycode.driving.collisions import (
     is_at_fault,
     is_relevant_for_ttc,
 )
-from waycode.driving.vehicle import forward
-from waycode.scene.geometry import box_corners
+from waycode.scene.geometry import box_corners, forward
 
 CAR = Vehicle(length_m=4.0, width_m=2.0, rear_axle_to_centre_m=1.2)
 

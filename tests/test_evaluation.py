@@ -34,9 +34,9 @@ from waycode.evaluation.reconstruction_report import (
 )
 from waycode.evaluation.report import EvaluationError, chosen_indices, evenly_chosen
 from waycode.evaluation.validation_figures import ReconstructionFigures, sigma_max_m
-from waycode.model import Model
-from waycode.model.search_adapter import PrefixDecoder
-from waycode.planner.agents import recorded_agents
+from waycode.model import Model, PrefixDecoder
+from waycode.model.bottleneck import quantise
+from waycode.planner import recorded_agents
 from waycode.scene import Scene
 from waycode.training.config import tiny
 from waycode.training.losses import average_displacement_m
@@ -96,9 +96,10 @@ def test_search_beats_any_code_of_the_encoder_by_its_own_measure(model: Model) -
             f"greedy {levels}": searched_reconstruction(one_token, decode, future, valid, levels=levels)
             for levels in (2, 3)
         }
-        codes |= {f"encoder {levels}": one_token.encode(future, valid, seen, num_levels=levels) for levels in (2, 3)}
+        latents = one_token.encode(future, valid, seen)
+        codes |= {f"encoder {levels}": quantise(latents, levels) for levels in (2, 3)}
         error = {
-            name: average_displacement_m(one_token.decode(code[:, None], memory), future, valid)[:, 0]
+            name: average_displacement_m(one_token.decode(code[:, None], memory)[0], future, valid)[:, 0]
             for name, code in codes.items()
         }
     for levels in (2, 3):

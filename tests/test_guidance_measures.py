@@ -13,7 +13,6 @@ from waycode.evaluation.motion import MeasuredMotion, lane_use
 from waycode.evaluation.realism import RoadShape, is_infeasible, realism_of
 from waycode.evaluation.selection import Case, Group
 from waycode.scene import MapFeatures, Polylines, Route, Scene
-from waycode.scene.manoeuvre import LaneIndex
 
 FUTURE = slice(CURRENT + 1, None)
 
@@ -83,7 +82,7 @@ def test_speeds() -> None:
 
 
 def test_lane_use() -> None:
-    scene, index = changing(1), LaneIndex(two_lanes())
+    scene, index = changing(1), two_lanes().graph
     use = lane_use(index, MeasuredMotion.of(scene, 0))
     assert (use.changes_left, use.changes_right) == (1, 0)
     assert 0 < use.centre_distance_m < 0.5  # off the centre only while it changes

@@ -9,6 +9,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapely import LineString, Polygon
+from waycode.objectives.boxes import boxes_overlap, segments_touch_box
+from waycode.objectives.segments import Segments
 
 from roads import STEPS, arc, candidates_in, moved, road, shifted, straight, wiggly
 from waycode.objectives import (
@@ -31,9 +33,7 @@ from waycode.objectives import (
     StopAt,
     TerminalVariance,
 )
-from waycode.objectives.boxes import boxes_overlap, segments_touch_box
 from waycode.objectives.comfort import motion_of
-from waycode.objectives.segments import Segments
 from waycode.scene import MapFeatures
 from waycode.scene.frames import rotate
 from waycode.scene.geometry import box_corners

@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+from waycode.objectives.lane_tracking import lane_changes
 
 from roads import STEPS, candidates_in, cars, lanes_of, line, moved, road, shifted, straight
 from waycode.demo import bundled_dataset
 from waycode.objectives import LaneChange, ObjectiveError
-from waycode.objectives.lane_tracking import lane_changes
 from waycode.scene import LaneType, MapFeatures, Scene, TrackType
 from waycode.scene.frames import rotate
 from waycode.scene.manoeuvre import Manoeuvre, classify

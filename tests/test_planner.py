@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
+from waycode.planner.refining import Refinement, refine_latents
 
 from tiny_model import sample_scenes
 from waycode import Planner, Scene
@@ -15,7 +16,6 @@ from waycode.features import FeatureError
 from waycode.model import MeanAndStd, PrefixDecoder
 from waycode.objectives import BaseObjective, Candidates, GoalPoint, LaneChange, Reconstruction, TerminalVariance
 from waycode.planner import Plan, PlannerError, PlanStatus, View
-from waycode.planner.refining import Refinement, refine_latents
 from waycode.planner.search_panels import search_panels
 from waycode.scene.frames import rotate
 from waycode.search import beam_search

@@ -16,10 +16,9 @@ import pytest
 from waycode.baselines import IdmDriver
 from waycode.dataset.dataset import Dataset
 from waycode.driving import Vehicle, VehicleState
-from waycode.driving.vehicle import forward
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import wrap_angle
-from waycode.scene.geometry import box_corners, boxes_overlap
+from waycode.scene.geometry import box_corners, boxes_overlap, forward
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.sumo_bodies import MAX_WALKING_MPS, WALKING_TURN_RADPS, Body, MotorLanes, Placement

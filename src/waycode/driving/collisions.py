@@ -179,15 +179,15 @@ def find_conflicts(
     ego = trajectories.at_rear_axle(vehicle)
     count = len(ego.heading_rad)
     first_step, keeps_ttc = np.full(count, np.inf), np.ones(count, np.bool_)
+    grown = _with_margin(ego, others, margin, vehicle)
     car, other, step, look = box_overlaps(
-        ego, others, vehicle=vehicle, looks=TTC_LOOKS, margin=margin, stride=stride, dt_s=dt_s
+        ego, others, vehicle=vehicle, looks=TTC_LOOKS, grown=grown, stride=stride, dt_s=dt_s
     )
     if len(car) == 0:
         return Conflicts(first_step=first_step, keeps_time_to_collision=keeps_ttc)
     speed, one_lane = ego.speed_mps[car, step], in_one_lane[car, step]
     angle = bearing(ego.position_m[car, step], ego.heading_rad[car, step], others.position_m[other, step])
     hit = np.flatnonzero(look == 0)
-    grown = _with_margin(ego, others, margin, vehicle)
     collision_type = classify_collisions(
         speed[hit],
         np.linalg.norm(others.velocity_mps[other[hit], step[hit]], axis=1),
@@ -220,7 +220,7 @@ def box_overlaps(
     *,
     vehicle: Vehicle,
     looks: tuple[int, ...],
-    margin: SafetyMargin | None = None,
+    grown: Forecast[np.ndarray] | None = None,
     stride: int = 1,
     dt_s: float,
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
@@ -233,17 +233,16 @@ def box_overlaps(
         others: the forecast.
         vehicle: the ego's dimensions.
         looks: samples to look ahead; 0 compares the boxes as they are.
-        margin: enlarges the others at look 0, except those already within it at sample 0.
+        grown: the others with enlarged boxes, which are compared at look 0; by default `others`.
         stride: every `stride`-th sample is looked at.
         dt_s: time between samples.
     """
-    margin = margin or SafetyMargin()
+    grown = others if grown is None else grown
     steps, ahead = np.arange(0, len(ego), stride), np.array(looks)
     shift_m = vehicle.rear_axle_to_centre_m + ego.speed_mps[:, steps, None] * dt_s * ahead  # [K, s, L]
     centre = ego.position_m[:, steps, None] + shift_m[..., None] * forward(ego.heading_rad[:, steps])[:, :, None]
     there = others.position_m[:, steps[:, None] + ahead]  # [J, s, L, 2]
-    reach = np.hypot(vehicle.length_m, vehicle.width_m) / 2 + forecast_radius_m(others)
-    reach = reach + np.hypot(margin.ahead_m, margin.beside_m)
+    reach = np.hypot(vehicle.length_m, vehicle.width_m) / 2 + forecast_radius_m(grown)
     # All trajectories start in one place, so the bounding box of all of them at each time rules out most others.
     apart = np.maximum(centre.min(axis=0) - there, there - centre.max(axis=0))  # [J, s, L, 2], negative inside
     other, place, look = np.nonzero((apart < reach[:, None, None, None]).all(axis=-1))
@@ -257,7 +256,6 @@ def box_overlaps(
         length_m=vehicle.length_m * size,
         width_m=vehicle.width_m * size,
     )
-    grown = _with_margin(ego, others, margin, vehicle)
     theirs = box_corners(
         there[other, place, look],
         others.heading_rad[other, step + ahead[look]],

@@ -8,6 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from functools import cached_property
 from math import isfinite
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
@@ -185,7 +186,7 @@ class Sum(_Combined):
     def parts(self) -> tuple[BaseObjective, ...]:
         return self.terms
 
-    @property
+    @cached_property
     def level_names(self) -> tuple[str, ...]:
         return (" + ".join(term.level_names[0] for term in self.terms),)
 
@@ -211,7 +212,7 @@ class Scaled(_Combined):
     def parts(self) -> tuple[BaseObjective, ...]:
         return (self.part,)
 
-    @property
+    @cached_property
     def level_names(self) -> tuple[str, ...]:
         return tuple(f"{_as_text(self.weight)} * {name}" for name in self.part.level_names)
 
@@ -232,7 +233,7 @@ class Then(_Combined):
     def parts(self) -> tuple[BaseObjective, ...]:
         return self.order
 
-    @property
+    @cached_property
     def level_names(self) -> tuple[str, ...]:
         return tuple(name for part in self.order for name in part.level_names)
 
@@ -258,7 +259,7 @@ class Where(_Combined):
     def parts(self) -> tuple[BaseObjective, ...]:
         return (self.constraint, self.objective)
 
-    @property
+    @cached_property
     def level_names(self) -> tuple[str, ...]:
         return (*self.constraint.level_names, *self.objective.level_names)
 
@@ -284,7 +285,7 @@ class ForAgent(_Combined):
     def parts(self) -> tuple[BaseObjective, ...]:
         return (self.part,)
 
-    @property
+    @cached_property
     def level_names(self) -> tuple[str, ...]:
         return self.part.level_names
 

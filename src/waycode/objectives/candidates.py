@@ -13,7 +13,7 @@ from torch import Tensor
 from waycode.driving.trajectory import Trajectory
 from waycode.objectives.setting import Setting
 
-Result = TypeVar("Result")
+_Result = TypeVar("_Result")
 
 # A shorter step has no heading of its own. Recorded positions are rounded to 1 mm: on steps of 1 cm that alone makes
 # curvatures of 5 / m, on steps of 10 cm (1 m/s at 10 Hz) of 0.2 / m at most.
@@ -86,7 +86,7 @@ class Candidates:
             speed_mps=with_now(np.maximum(0.0, state.speed_mps), self.speed_mps),
         )
 
-    def shared(self, compute: Callable[..., Result], *arguments: Hashable) -> Result:
+    def shared(self, compute: Callable[..., _Result], *arguments: Hashable) -> _Result:
         """`compute(self, *arguments)`, computed once: terms of an objective share what they all need."""
         key = (compute, arguments)
         if key not in self._shared:

@@ -81,7 +81,8 @@ class LatentDriver:
         config, objective = self.config, _parsed(self.config.objective)
         if config.policy is not None:
             return self._plan_by_policy(state, observation, objective, config.policy)
-        view, left_s = self._encoded(state, observation, began=time.perf_counter())
+        began, setting = time.perf_counter(), self._setting(state, observation)
+        view, left_s = self._encoded(state, setting, began=began)
         plan = view.plan(
             objective,
             depth=config.depth,
@@ -100,10 +101,8 @@ class LatentDriver:
 
         A new plan is refined at the step after its search, in place of a search: no step takes as long as both.
         """
-        began = time.perf_counter()
-        evaluate = Evaluator(
-            objective=objective, setting=self._setting(state, observation), tracker=self.tracker, policy=policy
-        )
+        began, setting = time.perf_counter(), self._setting(state, observation)
+        evaluate = Evaluator(objective=objective, setting=setting, tracker=self.tracker, policy=policy)
         last = state.last if state.last is not None and len(state.last) > evaluate.num_steps else None
         if not policy.keep_last_plan:
             last = None
@@ -114,7 +113,7 @@ class LatentDriver:
                 if state.unrefined is not None:
                     last = self._refined(state.unrefined, last, levels, evaluate, began=began)
                 return last, _next_state(state, last, steps_since_search=age)
-        view, left_s = self._encoded(state, observation, began=began)
+        view, left_s = self._encoded(state, setting, began=began)
         plans = [
             plan
             for plan in view.beam(
@@ -148,11 +147,9 @@ class LatentDriver:
         is_as_good = after[0] <= before_levels[0] and after[-1] <= before_levels[-1] + evaluate.policy.keep_bonus
         return trajectory if is_as_good else last
 
-    def _encoded(self, state: LatentState, observation: Observation, *, began: float) -> tuple[View, float | None]:
+    def _encoded(self, state: LatentState, setting: Setting, *, began: float) -> tuple[View, float | None]:
         """The view of this step, and the time left for search and refinement."""
-        view = loaded_planner(self.planner).encode(
-            observation.scene, segmented_map=state.segmented_map, setting=self._setting(state, observation)
-        )
+        view = loaded_planner(self.planner).encode(setting.scene, segmented_map=state.segmented_map, setting=setting)
         return view, self._left_s(began)
 
     def _left_s(self, began: float) -> float | None:
