@@ -113,7 +113,7 @@ def test_codes_that_do_not_fit_are_refused(tokens: Any, sentence: str, view: Vie
     [
         (np.zeros((81, 2)), None, "at most 80 steps"),
         (np.zeros((3, 2)), np.zeros(3, np.bool_), "no valid step"),
-        (np.full((3, 2), np.nan), None, "not a number"),
+        (np.full((3, 2), np.nan), None, "not finite"),
         (np.zeros((0, 2)), None, "no valid step"),
     ],
 )
