@@ -294,6 +294,27 @@ def test_memory_lasts_as_long_as_the_map(devkit: None) -> None:
     assert recorder.seen[2].scene.origin_m != recorder.seen[1].scene.origin_m
 
 
+@dataclass
+class Stateless:
+    """A driver whose state is None."""
+
+    resets: int = 0
+
+    def reset(self, observation: Observation) -> None:
+        self.resets += 1
+
+    def plan(self, state: None, observation: Observation) -> tuple[Trajectory, None]:
+        return straight_on(observation), None
+
+
+def test_a_driver_without_a_state_is_reset_once(devkit: None) -> None:
+    driver = Stateless()
+    planner = planner_for(driver)
+    for frame in (100, 102, 104):
+        planner.compute_trajectory(at_frame(frame))
+    assert driver.resets == 1
+
+
 def test_a_new_scenario_starts_afresh(devkit: None) -> None:
     recorder = Recorder()
     planner = planner_for(recorder)

@@ -179,7 +179,7 @@ def test_text(text: str, expected: BaseObjective) -> None:
         ("comfort & left-turn", "character 9: got '&', expected a name, a number or a bracket"),
         ("goal-point(1e999, 0)", "character 1: x_m of goal-point is inf, expected finite numbers"),
         ("reconstruction(valid=1)", "character 22: valid of reconstruction is '1', expected: array, in Python only"),
-        ("(" * 3_000, "too many brackets"),
+        ("(" * 3_000, "brackets nested too deeply, expected fewer"),
     ],
 )
 def test_text_that_is_wrong(text: str, words: str) -> None:

@@ -179,7 +179,11 @@ def test_a_planner_drives_by_latent_token_search() -> None:
 
 def test_a_drive_is_scored_as_its_history() -> None:
     rollout = simulate(sample_scenes(1)[0], ConstantVelocity(), config=SimulationConfig(horizon_s=2.0))
-    assert score(rollout) == score_run(rollout.history)
+    found, expected = score(rollout), score_run(rollout.history)
+    assert (found.score, found.reasons()) == (expected.score, expected.reasons())
+    assert {name: metric.score for name, metric in found.metrics.items()} == {
+        name: metric.score for name, metric in expected.metrics.items()
+    }
 
 
 PLANNERS: dict[str, Driver[Any]] = {"cv": ConstantVelocity(), "idm": IdmDriver(), "pdm": PdmClosed()}
