@@ -1,11 +1,12 @@
 """The bicycle by hand, and how trackers follow lines and circles."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from driving_scenes import DT_S, one_car
+from driving_scenes import DT_S, NOW, one_car, road_scene
 from waycode.driving import (
     Command,
     LqrTracker,
@@ -17,6 +18,7 @@ from waycode.driving import (
     advance,
 )
 from waycode.driving.trajectory import HARD_BRAKING_MPS2, braking_trajectory, trajectory_fault
+from waycode.driving.vehicle import recorded_state, steering_angle
 
 CAR = Vehicle()
 
@@ -206,6 +208,39 @@ def test_faults_of_plans(change: dict[str, np.ndarray], words: str | None) -> No
 
 def test_something_else_is_no_plan() -> None:
     assert trajectory_fault([1, 2]) == "the driver returned a list, expected a Trajectory"
+
+
+def test_a_recorded_state_by_hand() -> None:
+    scene = road_scene(speed_mps=8.0)
+    heading, vx, vy = scene.tracks.heading_rad.copy(), scene.tracks.vx_mps.copy(), scene.tracks.vy_mps.copy()
+    heading[0, NOW - 1 : NOW + 1] = (0.0, 0.02)
+    vx[0, NOW - 1 : NOW + 1] = (7.8, 8.0 * np.cos(0.02))
+    vy[0, NOW] = 8.0 * np.sin(0.02)
+    turning = replace(scene, tracks=replace(scene.tracks, heading_rad=heading, vx_mps=vx, vy_mps=vy))
+    state = recorded_state(turning, 0, vehicle=CAR)
+    np.testing.assert_allclose(state.centre_m(CAR), [[0.0, 0.0]], atol=1e-5)
+    np.testing.assert_allclose(state.speed_mps, [8.0], atol=1e-5)
+    np.testing.assert_allclose(state.acceleration_mps2, [2.0], atol=1e-4)
+    np.testing.assert_allclose(state.yaw_rate_radps, [0.2], atol=1e-5)
+    np.testing.assert_allclose(state.steering_rad, np.arctan(CAR.wheelbase_m * 0.2 / 8.0), atol=1e-5)
+
+
+def test_the_first_observed_step_has_no_acceleration() -> None:
+    scene = road_scene(speed_mps=8.0)
+    valid = scene.tracks.valid.copy()
+    valid[0, :NOW] = False
+    state = recorded_state(replace(scene, tracks=replace(scene.tracks, valid=valid)), 0, vehicle=CAR)
+    assert (state.acceleration_mps2[0], state.yaw_rate_radps[0], state.steering_rad[0]) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("yaw_rate", "speed_mps", "expected"),
+    [(0.5, 5.0, np.arctan(CAR.wheelbase_m * 0.1)), (0.5, 0.4, 0.0), (9.0, 1.0, np.pi / 3), (0.5, -5.0, -0.2996)],
+    ids=["driving", "standing", "at the stop", "backwards"],
+)
+def test_steering_angles_by_hand(yaw_rate: float, speed_mps: float, expected: float) -> None:
+    found = steering_angle(np.array([yaw_rate]), np.array([speed_mps]), vehicle=CAR)
+    np.testing.assert_allclose(found, [expected], atol=1e-4)
 
 
 def test_cars_of_other_sizes_have_their_axles_in_proportion() -> None:

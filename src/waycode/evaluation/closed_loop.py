@@ -17,7 +17,7 @@ from waycode.evaluation.metrics import bootstrap_interval
 from waycode.evaluation.reconstruction import EvaluationError
 from waycode.objectives import DRIVING_OBJECTIVE
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
-from waycode.simulation.drivers import LatentConfig
+from waycode.simulation.drivers import LatentConfig, PolicyConfig
 from waycode.simulation.registry import DriverSpec, TrafficName
 
 COMPARED: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
@@ -32,7 +32,10 @@ ABLATIONS: dict[str, LatentConfig] = {
     "depth 3, beam 1": LatentConfig(depth=3, beam_width=1, refine_steps=0),
     "depth 3, beam 2": LatentConfig(depth=3, beam_width=2, refine_steps=0),
     ABLATION_REFERENCE: LatentConfig(),
-    "... without route": LatentConfig(objective=DRIVING_OBJECTIVE.replace("5 * route-progress + ", "")),
+    "... without route": LatentConfig(
+        objective=DRIVING_OBJECTIVE.replace("5 * route-progress + ", ""),
+        policy=PolicyConfig(keep_bonus=0.02 * 11),  # 2 % of what is left of nuPlan's weights
+    ),
     "... without edge": LatentConfig(objective=DRIVING_OBJECTIVE.replace(" + off-road", "")),
     "... without collision": LatentConfig(
         objective=DRIVING_OBJECTIVE.replace("at-fault-collision + ", "").replace(" + 5 * time-to-collision", "")
