@@ -16,6 +16,7 @@ from waycode.driving.collisions import (
     Conflicts,
     SafetyMargin,
     bearing,
+    box_overlaps,
     classify_collisions,
     find_conflicts,
     front_overlaps,
@@ -201,6 +202,49 @@ def test_conflicts_are_those_of_a_loop_over_all_boxes(seed: int, ahead_m: float,
     first_steps, kept = naive_conflicts(drives, others, lane, junction, margin, stride)
     assert found.first_step.tolist() == first_steps
     assert found.keeps_time_to_collision.tolist() == kept
+
+
+@pytest.mark.parametrize("seed", range(5))
+def test_all_boxes_that_overlap_are_found(seed: int) -> None:
+    """Against a comparison of every drive with every other road user at every sample and look, near or far."""
+    rng = np.random.default_rng(seed)
+    places = tuple((float(x), float(y), float(v)) for x, y, v in rng.uniform((-40, -25, -5), (90, 25, 15), (30, 3)))
+    observation = observation_of(road_scene(others=places))
+    drives, margin = drives_along(observation, 0.0, 4.0, 9.0, 20.0), SafetyMargin(ahead_m=1.0, beside_m=0.2)
+    others = constant_velocity_forecast(observation.scene, 0, num_steps=PLANNED_STEPS + TTC_LOOKS[-1])
+    samples, looks = np.arange(0, PLANNED_STEPS + 1, 2), np.array(TTC_LOOKS)
+    shape = (4, 30, len(samples), len(looks))  # drives, others, samples, looks
+    car, other, place, look = (index.ravel() for index in np.indices(shape))
+    step, ahead = samples[place], looks[look]
+    own_m = drives.at_centre(CAR).position_m[car, step] + np.stack(
+        [DT_S * ahead * drives.speed_mps[car, step], np.zeros(len(car))], axis=-1
+    )
+    now = drives.select(0).samples(slice(0, 1)).corners_m(CAR)
+    size_m = np.stack([others.length_m, others.width_m], axis=-1)
+    grown_m = size_m + 2 * np.array([margin.ahead_m, margin.beside_m])
+    grown = box_corners(
+        others.position_m[:, 0], others.heading_rad[:, 0], length_m=grown_m[:, 0], width_m=grown_m[:, 1]
+    )
+    within_now = boxes_overlap(np.broadcast_to(now, grown.shape), grown)
+    theirs_m = np.where(((ahead == 0) & ~within_now[other])[:, None], grown_m[other], size_m[other])
+    touch = boxes_overlap(
+        box_corners(
+            own_m,
+            drives.heading_rad[car, step],
+            length_m=np.full(len(car), CAR.length_m),
+            width_m=np.full(len(car), CAR.width_m),
+        ),
+        box_corners(
+            others.position_m[other, step + ahead],
+            others.heading_rad[other, step + ahead],
+            length_m=theirs_m[:, 0],
+            width_m=theirs_m[:, 1],
+        ),
+    )
+    found = box_overlaps(drives, others, vehicle=CAR, looks=TTC_LOOKS, margin=margin, stride=2, dt_s=DT_S)
+    assert 0 < touch.sum() < touch.size / 4
+    for one, expected in zip(found, (car, other, step, look), strict=True):
+        np.testing.assert_array_equal(one, expected[touch])
 
 
 def test_random_boxes_meet_all_cases() -> None:
