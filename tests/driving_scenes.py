@@ -3,11 +3,13 @@
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 
 from waycode import Dataset
-from waycode.driving import LqrTracker, Observation, Trajectory, Vehicle, VehicleState
+from waycode.driving import Driver, LqrTracker, Observation, Trajectory, Vehicle, VehicleState
+from waycode.objectives import Candidates, Setting
 from waycode.scene import GraphOrigin, Lanes, MapFeatures, Polylines, Route, Scene, Signals, SignalState, Tracks
 from waycode.simulation.rollout import step
 
@@ -111,7 +113,7 @@ def one_car(
 
 
 def observation_of(scene: Scene, *, vehicle: Vehicle | None = None) -> Observation:
-    """What a planner sees of the scene now."""
+    """What a driver observes of the scene now."""
     vehicle = vehicle or Vehicle.of_size(length_m=4.5, width_m=1.9)
     tracks, seen = scene.tracks, slice(0, scene.current_step + 1)
     over_time = {
@@ -127,6 +129,42 @@ def observation_of(scene: Scene, *, vehicle: Vehicle | None = None) -> Observati
     )
     shown = replace(scene, tracks=replace(tracks, **over_time), signals=signals)
     return Observation(scene=shown, ego=ego, vehicle=vehicle)
+
+
+def planned(driver: Driver[Any], observation: Observation) -> Trajectory:
+    """The plan of the first step of a scenario."""
+    plan, _ = driver.plan(driver.reset(observation), observation)
+    return plan
+
+
+PLANNED_STEPS = 40  # 4 s
+
+
+def drives_along(observation: Observation, *speeds_mps: float, y_m: float = 0.0) -> Trajectory:
+    """Drives of 4 s straight along x from where the ego is, each at a constant speed."""
+    time_s = np.arange(PLANNED_STEPS + 1) * DT_S
+    x = float(observation.ego.rear_axle_m[0, 0]) + np.array(speeds_mps)[:, None] * time_s
+    return Trajectory(
+        position_m=np.stack([x, np.full_like(x, y_m)], axis=-1),
+        heading_rad=np.zeros_like(x),
+        speed_mps=np.broadcast_to(np.array(speeds_mps)[:, None], x.shape),
+        point="rear-axle",
+    )
+
+
+def setting_of(observation: Observation) -> Setting:
+    """What objectives see of an observation, with the exact state of the ego."""
+    return Setting(
+        scene=observation.scene,
+        agent=observation.agent,
+        known_vehicle=observation.vehicle,
+        known_state=observation.ego,
+    )
+
+
+def driven_candidates(observation: Observation, drives: Trajectory) -> Candidates:
+    """Drives as objectives see them."""
+    return Candidates.of_trajectory(drives, setting_of(observation))
 
 
 def sample_scenes(count: int) -> list[Scene]:

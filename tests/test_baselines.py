@@ -1,12 +1,10 @@
 """Rule-based planners on a straight road: they go, follow, stop, and prefer what scores best."""
 
 from dataclasses import replace
+from typing import Any
 
 import numpy as np
 import pytest
-from waycode.baselines.pdm_score import Drives, Scores, score
-from waycode.baselines.proposals import Way
-from waycode.baselines.replay import ReplayError
 
 from driving_scenes import (
     DT_S,
@@ -15,26 +13,28 @@ from driving_scenes import (
     first_command_mps2,
     observation_of,
     one_car,
+    planned,
     road_scene,
     sample_scenes,
     straight_road,
 )
 from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed, PdmConfig
-from waycode.driving import Driver, Observation, Vehicle, route_path
-from waycode.driving.forecast import forecast
-from waycode.driving.road_surface import DrivableArea
+from waycode.baselines.idm import idm_proposals
+from waycode.baselines.pdm_closed import ProposalScores, score_proposals
+from waycode.baselines.simple import ReplayError
+from waycode.driving import Driver, Observation, Road, Trajectory, Vehicle, constant_velocity_forecast
 from waycode.scene import Polylines, Scene, SignalState
 from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.traffic import ReplayTraffic
 
 CAR = Vehicle.of_size(length_m=4.5, width_m=1.9)
-RULES: dict[str, Driver] = {"idm": IdmDriver(), "pdm": PdmClosed()}
+RULES: dict[str, Driver[Any]] = {"idm": IdmDriver(), "pdm": PdmClosed()}
 each_rule = pytest.mark.parametrize("name", list(RULES))
 
 
-def end_of(scene: Scene, planner: Driver) -> tuple[float, float, float]:
+def end_of(scene: Scene, driver: Driver[Any]) -> tuple[float, float, float]:
     """Where the front bumper is at the end of the run, how far aside the car is, and its speed."""
-    result = simulate(scene, planner, traffic=ReplayTraffic())
+    result = simulate(scene, driver, traffic=ReplayTraffic())
     assert result.history.failure is None
     ego = result.history.ego
     return (
@@ -45,7 +45,7 @@ def end_of(scene: Scene, planner: Driver) -> tuple[float, float, float]:
 
 
 def test_constant_velocity_by_hand() -> None:
-    plan = ConstantVelocity(horizon_s=2.0).plan(observation_of(road_scene(speed_mps=7.0)))
+    plan = planned(ConstantVelocity(horizon_s=2.0), observation_of(road_scene(speed_mps=7.0)))
     np.testing.assert_allclose(plan.position_m[-1], [14.0, 0.0], atol=1e-3)
     assert len(plan) == 21
 
@@ -53,12 +53,12 @@ def test_constant_velocity_by_hand() -> None:
 def test_a_replay_is_of_its_own_scene() -> None:
     scene = road_scene()
     with pytest.raises(ReplayError, match="cannot be replayed in scene 'other'"):
-        LogReplay(scene).plan(observation_of(replace(scene, id="other")))
+        LogReplay(scene).reset(observation_of(replace(scene, id="other")))
 
 
 def test_a_replay_drives_on_where_the_log_ends() -> None:
     scene = replace(road_scene(speed_mps=10.0), current_step=STEPS - 6)
-    plan = LogReplay(scene).plan(observation_of(scene))
+    plan = planned(LogReplay(scene), observation_of(scene))
     np.testing.assert_allclose(np.diff(plan.position_m[:, 0]), 1.0, atol=1e-3)
 
 
@@ -70,7 +70,7 @@ def observed_at(scene: Scene, x_m: float, *, y_m: float = 0.0) -> Observation:
 @pytest.mark.parametrize("late_m", [1.5, -1.5], ids=["late", "early"])
 def test_a_replay_begins_beside_the_car_and_is_where_the_log_is_after_two_seconds(late_m: float) -> None:
     scene = road_scene(speed_mps=10.0)
-    plan = LogReplay(scene).plan(observed_at(scene, -late_m, y_m=0.4))
+    plan = planned(LogReplay(scene), observed_at(scene, -late_m, y_m=0.4))
     np.testing.assert_allclose(plan.position_m[0], [-late_m, 0.0], atol=1e-3)
     np.testing.assert_allclose(plan.position_m[20:41, 0], np.arange(20, 41) * 1.0, atol=1e-3)
     assert (np.diff(plan.position_m[:, 0]) > 0.9).all()
@@ -78,7 +78,7 @@ def test_a_replay_begins_beside_the_car_and_is_where_the_log_is_after_two_second
 
 def test_a_replay_never_backs_up_to_a_log_that_stands() -> None:
     scene = road_scene(speed_mps=0.0)
-    plan = LogReplay(scene).plan(observed_at(scene, 0.0))
+    plan = planned(LogReplay(scene), observed_at(scene, 0.0))
     np.testing.assert_allclose(plan.position_m, 0.0, atol=1e-6)
     assert (plan.speed_mps == 0).all()
 
@@ -125,21 +125,24 @@ def test_what_stands_beside_the_lane_is_no_reason_to_stop(name: str) -> None:
 
 def judged(
     speeds_mps: tuple[float, ...], scene: Scene, *, aside_m: tuple[tuple[float, float], ...] | None = None
-) -> Scores:
+) -> ProposalScores:
     """Scores of cars that drive for 4 s at these speeds, from one offset to the lane's middle to another."""
     observation, steps = observation_of(scene), 40
     ends = np.array(aside_m if aside_m is not None else [(0.0, 0.0)] * len(speeds_mps))
     x = observation.ego.rear_axle_m[0, 0] + np.array(speeds_mps)[:, None] * np.arange(steps + 1) * DT_S
     y = ends[:, :1] + (ends[:, 1:] - ends[:, :1]) * np.linspace(0, 1, steps + 1)
-    drives = Drives(
-        rear_axle_m=np.stack([x, y], axis=-1),
+    drives = Trajectory(
+        position_m=np.stack([x, y], axis=-1),
         heading_rad=np.zeros_like(x),
         speed_mps=np.broadcast_to(np.array(speeds_mps)[:, None], x.shape).copy(),
-        vehicle=CAR,
+        point="rear-axle",
     )
-    path = route_path(scene, position_m=np.zeros(2), heading_rad=0.0, speed_mps=10.0)
-    others = forecast(observation, num_steps=steps + 9)
-    return score(drives, others, path=path, drivable=DrivableArea.of(scene.map), dt_s=DT_S)
+    others = constant_velocity_forecast(scene, 0, num_steps=steps + 9, near=observation.ego)
+    return score_proposals(drives, others, road=road_ahead(observation), vehicle=CAR, dt_s=DT_S)
+
+
+def road_ahead(observation: Observation) -> Road:
+    return Road.ahead_of(observation.scene, observation.ego, vehicle=observation.vehicle, fallback_mps=15.0)
 
 
 def test_the_score_of_free_driving_is_progress_by_hand() -> None:
@@ -189,11 +192,19 @@ def test_a_car_that_is_off_the_road_already_is_not_judged_by_it() -> None:
 
 
 def test_pdm_has_fifteen_proposals_and_takes_the_fastest_on_a_free_road() -> None:
-    planner, observation = PdmClosed(), observation_of(road_scene(speed_mps=10.0))
-    way = Way.of(observation, fallback_mps=15.0)
-    proposals = planner._proposals(observation, way, forecast(observation, num_steps=49), num_steps=40)
+    observation, config = observation_of(road_scene(speed_mps=10.0)), PdmConfig()
+    others = constant_velocity_forecast(observation.scene, observation.agent, num_steps=49, near=observation.ego)
+    proposals = idm_proposals(
+        observation,
+        road_ahead(observation),
+        others,
+        offset_m=np.repeat(np.array(config.offsets_m), 5),
+        speed_share=np.tile(np.array(config.speed_shares), 3),
+        num_steps=40,
+        config=config.idm,
+    )
     assert proposals.heading_rad.shape == (15, 41)
-    plan = planner.plan(observation)
+    plan = planned(PdmClosed(config=config), observation)
     np.testing.assert_allclose(plan.speed_mps, proposals.speed_mps[4])
     np.testing.assert_allclose(plan.position_m[:, 1], 0, atol=1e-6)
 
@@ -212,22 +223,23 @@ def test_where_no_limit_is_known_one_drives_as_fast_as_others(
 ) -> None:
     scene = road_scene(others=others)
     lanes = replace(scene.map.lanes, speed_limit_known=np.zeros(4, np.bool_))
-    way = Way.of(observation_of(replace(scene, map=replace(scene.map, lanes=lanes))), fallback_mps=15.0)
-    assert way.speed_mps.max() == pytest.approx(speed_mps)
-    assert Way.of(observation_of(scene), fallback_mps=15.0).speed_mps[100] == pytest.approx(12.0)  # the limit
+    road = road_ahead(observation_of(replace(scene, map=replace(scene.map, lanes=lanes))))
+    assert road.speed_mps.max() == pytest.approx(speed_mps)
+    assert road_ahead(observation_of(scene)).speed_mps[100] == pytest.approx(12.0)  # the limit
 
 
 def test_pdm_brakes_in_an_emergency() -> None:
     # At 4 m/s with 1 m left nothing helps but braking, and the car does so from its first step.
     observation = observation_of(road_scene(speed_mps=4.0, others=((5.5, 0.0, 0.0),)))
-    assert first_command_mps2(PdmClosed().plan(observation), observation) == pytest.approx(-4.05, rel=0.04)
+    assert first_command_mps2(planned(PdmClosed(), observation), observation) == pytest.approx(-4.05, rel=0.04)
 
 
-def test_pdm_remembers_its_way() -> None:
-    planner, observation = PdmClosed(), observation_of(road_scene())
-    first = planner.plan(observation)
-    again = planner.plan(replace(observation, memory=first.memory))
-    assert again.memory is first.memory
+def test_pdm_keeps_the_road_of_the_first_step() -> None:
+    driver, observation = PdmClosed(), observation_of(road_scene())
+    road = driver.reset(observation)
+    first, state = driver.plan(road, observation)
+    again, after = driver.plan(state, observation)
+    assert after is state is road
     np.testing.assert_array_equal(again.position_m, first.position_m)
 
 

@@ -3,13 +3,16 @@
 import json
 from importlib.resources import files
 from pathlib import Path
+from typing import get_args, get_type_hints
 
 import pyarrow.parquet as pq
 import pytest
 
 from waycode.cli import main
+from waycode.cli.simulate import Simulate
 from waycode.evaluation import closed_loop
-from waycode.simulation.drivers import LatentConfig
+from waycode.simulation.drivers import LatentConfig, PolicyConfig
+from waycode.simulation.registry import PLANNERS
 
 SAMPLES = str(Path(str(files("waycode"))) / "samples" / "sumo")
 QUICK = ["simulate", "--data", SAMPLES, "--planner", "constant-velocity", "--limit", "2", "--horizon-s", "1.5"]
@@ -30,6 +33,18 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(capsys.readouterr().out)
     assert (content["planner"], content["traffic"], content["num_scenarios"]) == ("constant-velocity", "idm", 2)
     assert 0 <= content["cls"]["mean"] <= 100
+
+
+def test_the_papers_planner_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
+    assert (
+        main(["simulate", "--data", SAMPLES, "--planner", "paper", "--limit", "1", "--horizon-s", "0.3", "--json"]) == 0
+    )
+    content = json.loads(capsys.readouterr().out)
+    assert (content["planner"], content["failed"]) == ("paper", {})
+
+
+def test_the_names_of_the_command_line_are_those_of_the_registry() -> None:
+    assert get_args(get_type_hints(Simulate)["planner"]) == PLANNERS
 
 
 @pytest.mark.parametrize(
@@ -55,7 +70,7 @@ def test_tables_of_planners_and_of_settings(
 ) -> None:
     """With fewer rows than a user gets, who waits for all of them."""
     monkeypatch.setattr(closed_loop, "COMPARED_PLANNERS", ("constant-velocity", "pdm-closed"))
-    quick = LatentConfig(depth=1, beam_width=1, refine_steps=0, replan_steps=40)
+    quick = LatentConfig(depth=1, beam_width=1, refine_steps=0, policy=PolicyConfig(replan_steps=40))
     monkeypatch.setattr(closed_loop, "ABLATIONS", {"depth 1, beam 1": quick})
     words = ["eval", what, "--model", "sumo-small", "--data", SAMPLES, "--scenes", "2", "--out", str(tmp_path)]
     assert main(words) == 0

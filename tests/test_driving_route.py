@@ -5,10 +5,12 @@ from dataclasses import replace
 import numpy as np
 import pytest
 
-from driving_scenes import NOW, road_scene, sample_scenes, straight_road
-from waycode.driving import IdmConfig, expert_route, idm_acceleration, route_path
+from driving_scenes import NOW, one_car, road_scene, sample_scenes, straight_road
+from waycode.driving import IdmConfig, Road, Vehicle, expert_route, idm_acceleration, route_path
 from waycode.driving.path import is_red, path_rows, smooth_path, stop_points_on
 from waycode.scene import MapFeatures, Route, Scene, SignalState
+
+CAR = Vehicle.of_size(length_m=4.5, width_m=1.9)
 
 
 def rows(points_m: np.ndarray, limit_mps: np.ndarray | float = 10.0) -> np.ndarray:
@@ -145,6 +147,23 @@ def test_a_light_is_for_the_way_that_goes_through_it() -> None:
     np.testing.assert_allclose(along - path.project(np.zeros((1, 2)))[0], [50.0], atol=0.05)
     left = route_path(replace(scene, route=None), position_m=np.array([0.0, 3.5]), heading_rad=0.0, speed_mps=10.0)
     assert stop_points_on(left, scene.signals, scene.map.lanes)[1].tolist() == [False]
+
+
+@pytest.mark.parametrize(
+    ("light", "y_m", "expected"),
+    [
+        pytest.param(SignalState.STOP, 0.0, [50.0], id="red"),
+        pytest.param(SignalState.GO, 0.0, [], id="green"),
+        pytest.param(SignalState.STOP, 3.5, [], id="red, for the other lane"),
+        pytest.param(None, 0.0, [], id="no light"),
+    ],
+)
+def test_the_road_knows_where_to_stop_for_red(light: SignalState | None, y_m: float, expected: list[float]) -> None:
+    scene = replace(road_scene(light=light), route=None)
+    ego = one_car(-CAR.rear_axle_to_centre_m, y_m)
+    road = Road.ahead_of(scene, ego, vehicle=CAR, fallback_mps=15.0)
+    here = road.path.project(ego.centre_m(CAR))[0]
+    np.testing.assert_allclose(road.red_stop_m(scene) - here, expected, atol=0.05)
 
 
 @pytest.mark.parametrize(

@@ -1,24 +1,24 @@
 """The bicycle by hand, and how trackers follow lines and circles."""
 
 from collections.abc import Callable
+from dataclasses import replace
 
 import numpy as np
 import pytest
 
-from driving_scenes import DT_S, one_car
+from driving_scenes import DT_S, NOW, one_car, road_scene
 from waycode.driving import (
     Command,
     LqrTracker,
     PerfectTracker,
-    Reference,
     Tracker,
     Trajectory,
     Vehicle,
     VehicleState,
     advance,
-    braking,
 )
-from waycode.driving.trajectory import HARD_BRAKING_MPS2, fault_of
+from waycode.driving.trajectory import HARD_BRAKING_MPS2, braking_trajectory, trajectory_fault
+from waycode.driving.vehicle import recorded_state, steering_angle
 
 CAR = Vehicle()
 
@@ -66,23 +66,29 @@ def test_the_centre_of_a_turning_car_moves_sideways() -> None:
     np.testing.assert_allclose(velocity, [5.0, 5.0 * np.tan(0.2) / CAR.wheelbase_m * CAR.rear_axle_to_centre_m])
 
 
-def line(speed_mps: float, *, steps: int = 60, y_m: float = 0.0) -> Reference:
+def line(speed_mps: float, *, steps: int = 60, y_m: float = 0.0) -> Trajectory:
     time_s = np.arange(steps + 1) * DT_S
     position = np.stack([speed_mps * time_s, np.full(steps + 1, y_m)], axis=-1)
-    return Reference(
-        rear_axle_m=position[None],
+    return Trajectory(
+        position_m=position[None],
         heading_rad=np.zeros((1, steps + 1)),
         speed_mps=np.full((1, steps + 1), speed_mps),
+        point="rear-axle",
     )
 
 
-def circle(speed_mps: float, radius_m: float, *, steps: int = 100) -> Reference:
+def circle(speed_mps: float, radius_m: float, *, steps: int = 100) -> Trajectory:
     angle = speed_mps * np.arange(steps + 1) * DT_S / radius_m
     position = radius_m * np.stack([np.sin(angle), 1 - np.cos(angle)], axis=-1)
-    return Reference(rear_axle_m=position[None], heading_rad=angle[None], speed_mps=np.full((1, steps + 1), speed_mps))
+    return Trajectory(
+        position_m=position[None],
+        heading_rad=angle[None],
+        speed_mps=np.full((1, steps + 1), speed_mps),
+        point="rear-axle",
+    )
 
 
-def followed(tracker: Tracker, state: VehicleState, reference: Reference, *, num_steps: int) -> list[VehicleState]:
+def followed(tracker: Tracker, state: VehicleState, reference: Trajectory, *, num_steps: int) -> list[VehicleState]:
     return list(tracker.follow(state, reference, num_steps=num_steps, vehicle=CAR, dt_s=DT_S))
 
 
@@ -129,11 +135,7 @@ def test_lqr_stands_still_where_the_reference_stands() -> None:
 
 def test_many_cars_at_once_move_as_each_alone() -> None:
     lines = [line(8.0, y_m=1.0), line(3.0), line(0.0)]
-    together = Reference(
-        rear_axle_m=np.concatenate([each.rear_axle_m for each in lines]),
-        heading_rad=np.concatenate([each.heading_rad for each in lines]),
-        speed_mps=np.concatenate([each.speed_mps for each in lines]),
-    )
+    together = Trajectory.stack([each.select(0) for each in lines])
     start = one_car(speed_mps=4.0)
     joint = followed(LqrTracker(), start.repeated(3), together, num_steps=20)[-1]
     for index, each in enumerate(lines):
@@ -145,7 +147,7 @@ def test_many_cars_at_once_move_as_each_alone() -> None:
 def test_the_perfect_tracker_is_where_the_plan_says() -> None:
     reference = circle(6.0, 25.0)
     states = followed(PerfectTracker(), one_car(speed_mps=6.0), reference, num_steps=30)
-    np.testing.assert_array_equal(states[-1].rear_axle_m, reference.rear_axle_m[:, 30])
+    np.testing.assert_array_equal(states[-1].rear_axle_m, reference.position_m[:, 30])
     np.testing.assert_allclose(states[-1].yaw_rate_radps, [6.0 / 25.0])
     np.testing.assert_allclose(states[-1].steering_rad, [np.arctan(CAR.wheelbase_m / 25.0)])
 
@@ -157,7 +159,7 @@ def test_a_plan_of_two_samples_can_be_followed_beyond_its_end(tracker: Tracker) 
 
 
 def test_braking_stops_after_v_squared_over_2a() -> None:
-    plan = braking(one_car(speed_mps=8.1), vehicle=CAR, dt_s=DT_S)
+    plan = braking_trajectory(one_car(speed_mps=8.1), vehicle=CAR, dt_s=DT_S)
     travelled = plan.position_m[-1, 0] - plan.position_m[0, 0]
     np.testing.assert_allclose(travelled, 8.1**2 / (2 * 4.05))
     assert plan.speed_mps[-1] == 0
@@ -173,14 +175,14 @@ def test_an_emergency_stop_is_one_in_spite_of_the_tracker(speed_mps: float, agai
         states = [one_car(speed_mps=speed_mps)]
         if again:
             for _ in range(40):
-                reference = Reference.of([plan(states[-1])], vehicle=CAR)
+                reference = Trajectory.stack([plan(states[-1])])
                 states += followed(tracker, states[-1], reference, num_steps=1)
         else:
-            states = followed(tracker, states[0], Reference.of([plan(states[0])], vehicle=CAR), num_steps=40)
+            states = followed(tracker, states[0], Trajectory.stack([plan(states[0])]), num_steps=40)
         return np.concatenate([state.speed_mps for state in states]), float(states[-1].rear_axle_m[0, 0])
 
     speed, distance = driven(lambda car: tracker.emergency_stop(car, vehicle=CAR, dt_s=DT_S))
-    crawl, further = driven(lambda car: braking(car, vehicle=CAR, dt_s=DT_S))
+    crawl, further = driven(lambda car: braking_trajectory(car, vehicle=CAR, dt_s=DT_S))
     assert distance < 0.95 * further
     assert speed.min() > -0.01  # it does not roll back
     assert abs(speed[-1]) < 0.01 < crawl[-1]
@@ -200,12 +202,45 @@ def test_faults_of_plans(change: dict[str, np.ndarray], words: str | None) -> No
     parts = {"position_m": np.zeros((3, 2)), "heading_rad": np.zeros(3), "speed_mps": np.zeros(3)}
     if "position_m" in change:
         parts = {name: values[:1] for name, values in parts.items()}
-    fault = fault_of(Trajectory(**(parts | change)))
+    fault = trajectory_fault(Trajectory(**(parts | change)))
     assert (fault is None) if words is None else (fault is not None and words in fault)
 
 
 def test_something_else_is_no_plan() -> None:
-    assert fault_of([1, 2]) == "the planner returned a list, expected a Trajectory"
+    assert trajectory_fault([1, 2]) == "the driver returned a list, expected a Trajectory"
+
+
+def test_a_recorded_state_by_hand() -> None:
+    scene = road_scene(speed_mps=8.0)
+    heading, vx, vy = scene.tracks.heading_rad.copy(), scene.tracks.vx_mps.copy(), scene.tracks.vy_mps.copy()
+    heading[0, NOW - 1 : NOW + 1] = (0.0, 0.02)
+    vx[0, NOW - 1 : NOW + 1] = (7.8, 8.0 * np.cos(0.02))
+    vy[0, NOW] = 8.0 * np.sin(0.02)
+    turning = replace(scene, tracks=replace(scene.tracks, heading_rad=heading, vx_mps=vx, vy_mps=vy))
+    state = recorded_state(turning, 0, vehicle=CAR)
+    np.testing.assert_allclose(state.centre_m(CAR), [[0.0, 0.0]], atol=1e-5)
+    np.testing.assert_allclose(state.speed_mps, [8.0], atol=1e-5)
+    np.testing.assert_allclose(state.acceleration_mps2, [2.0], atol=1e-4)
+    np.testing.assert_allclose(state.yaw_rate_radps, [0.2], atol=1e-5)
+    np.testing.assert_allclose(state.steering_rad, np.arctan(CAR.wheelbase_m * 0.2 / 8.0), atol=1e-5)
+
+
+def test_the_first_observed_step_has_no_acceleration() -> None:
+    scene = road_scene(speed_mps=8.0)
+    valid = scene.tracks.valid.copy()
+    valid[0, :NOW] = False
+    state = recorded_state(replace(scene, tracks=replace(scene.tracks, valid=valid)), 0, vehicle=CAR)
+    assert (state.acceleration_mps2[0], state.yaw_rate_radps[0], state.steering_rad[0]) == (0.0, 0.0, 0.0)
+
+
+@pytest.mark.parametrize(
+    ("yaw_rate", "speed_mps", "expected"),
+    [(0.5, 5.0, np.arctan(CAR.wheelbase_m * 0.1)), (0.5, 0.4, 0.0), (9.0, 1.0, np.pi / 3), (0.5, -5.0, -0.2996)],
+    ids=["driving", "standing", "at the stop", "backwards"],
+)
+def test_steering_angles_by_hand(yaw_rate: float, speed_mps: float, expected: float) -> None:
+    found = steering_angle(np.array([yaw_rate]), np.array([speed_mps]), vehicle=CAR)
+    np.testing.assert_allclose(found, [expected], atol=1e-4)
 
 
 def test_cars_of_other_sizes_have_their_axles_in_proportion() -> None:

@@ -33,16 +33,28 @@ def devkit() -> Iterator[None]:
 
 @dataclass
 class Recorder:
-    """A planner that goes straight on and keeps what it was shown."""
+    """A driver that goes straight on and keeps what it observed; its state is the number of plans so far."""
 
     seen: list[Observation] = field(default_factory=list)
+    resets: list[int] = field(default_factory=list)  # number of plans before each reset
+    states: list[int] = field(default_factory=list)  # the state of each plan
 
-    def plan(self, observation: Observation) -> Trajectory:
+    def reset(self, observation: Observation) -> int:
+        self.resets.append(len(self.seen))
+        return 0
+
+    def plan(self, state: int, observation: Observation) -> tuple[Trajectory, int]:
         self.seen.append(observation)
-        return replace(ConstantVelocity().plan(observation), memory=len(self.seen))
+        self.states.append(state)
+        return straight_on(observation), state + 1
 
 
-def planner_for(inner: Driver | None, *, route: str = files.ROUTE, **settings: float) -> Any:
+def straight_on(observation: Observation) -> Trajectory:
+    plan, _ = ConstantVelocity().plan(None, observation)
+    return plan
+
+
+def planner_for(inner: Driver[Any] | None, *, route: str = files.ROUTE, **settings: float) -> Any:
     planner = import_module("waycode.simulation.nuplan.planner").WaycodePlanner(planner=inner, **settings)
     planner.initialize(stub.PlannerInitialization(route.split(), stub.StateSE2(0.0, 0.0, 0.0), stub.JunctionMap()))
     return planner
@@ -276,9 +288,31 @@ def test_memory_lasts_as_long_as_the_map(devkit: None) -> None:
     planner = planner_for(recorder, map_radius_m=100.0, map_renewed_m=20.0)
     for frame in (100, 102, 160, 162):  # 8 m/s: 24 m between the second and the third
         planner.compute_trajectory(at_frame(frame))
-    assert [seen.memory for seen in recorder.seen] == [None, 1, None, 3]
+    assert recorder.states == [0, 1, 0, 1]
+    assert recorder.resets == [0, 2]
     assert recorder.seen[1].scene.map is recorder.seen[0].scene.map
     assert recorder.seen[2].scene.origin_m != recorder.seen[1].scene.origin_m
+
+
+@dataclass
+class Stateless:
+    """A driver whose state is None."""
+
+    resets: int = 0
+
+    def reset(self, observation: Observation) -> None:
+        self.resets += 1
+
+    def plan(self, state: None, observation: Observation) -> tuple[Trajectory, None]:
+        return straight_on(observation), None
+
+
+def test_a_driver_without_a_state_is_reset_once(devkit: None) -> None:
+    driver = Stateless()
+    planner = planner_for(driver)
+    for frame in (100, 102, 104):
+        planner.compute_trajectory(at_frame(frame))
+    assert driver.resets == 1
 
 
 def test_a_new_scenario_starts_afresh(devkit: None) -> None:
@@ -287,7 +321,7 @@ def test_a_new_scenario_starts_afresh(devkit: None) -> None:
     planner.compute_trajectory(at_frame(NOW))
     planner.initialize(stub.PlannerInitialization([], stub.StateSE2(0.0, 0.0, 0.0), stub.JunctionMap()))
     planner.compute_trajectory(at_frame(NOW))
-    assert recorder.seen[1].memory is None
+    assert recorder.resets == [0, 1]
     assert recorder.seen[1].scene.route is None
 
 
@@ -312,7 +346,10 @@ class Circle:
     radius_m: float = 20.0
     speed_mps: float = 5.0
 
-    def plan(self, observation: Observation) -> Trajectory:
+    def reset(self, observation: Observation) -> None:
+        return None
+
+    def plan(self, state: None, observation: Observation) -> tuple[Trajectory, None]:
         ego = observation.ego
         turned = self.speed_mps / self.radius_m * 0.1 * np.arange(21)
         heading = ego.heading_rad[0] + turned
@@ -320,11 +357,12 @@ class Circle:
         middle = ego.rear_axle_m[0] + self.radius_m * left
         axle = middle + self.radius_m * np.stack([np.sin(heading), -np.cos(heading)], axis=-1)
         ahead = np.stack([np.cos(heading), np.sin(heading)], axis=-1)
-        return Trajectory(
+        plan = Trajectory(
             position_m=axle + observation.vehicle.rear_axle_to_centre_m * ahead,
             heading_rad=heading,
             speed_mps=np.full(21, self.speed_mps),
         )
+        return plan, None
 
 
 def test_turning_shows_in_yaw_rate_and_steering(devkit: None) -> None:
@@ -341,8 +379,11 @@ def test_turning_shows_in_yaw_rate_and_steering(devkit: None) -> None:
 
 @dataclass(frozen=True)
 class Broken:
-    def plan(self, observation: Observation) -> Trajectory:
-        return replace(ConstantVelocity().plan(observation), heading_rad=np.full(41, np.nan))
+    def reset(self, observation: Observation) -> None:
+        return None
+
+    def plan(self, state: None, observation: Observation) -> tuple[Trajectory, None]:
+        return replace(straight_on(observation), heading_rad=np.full(41, np.nan)), None
 
 
 def test_a_plan_that_is_not_finite_fails_the_scenario(devkit: None) -> None:

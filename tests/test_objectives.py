@@ -9,8 +9,6 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from shapely import LineString, Polygon
-from waycode.objectives.boxes import boxes_overlap, segments_touch_box
-from waycode.objectives.segments import Segments
 
 from roads import STEPS, arc, candidates_in, moved, road, shifted, straight, wiggly
 from waycode.objectives import (
@@ -33,11 +31,12 @@ from waycode.objectives import (
     StopAt,
     TerminalVariance,
 )
-from waycode.objectives.comfort import motion_of
+from waycode.objectives.comfort import comfort_quantities
 from waycode.scene import MapFeatures
 from waycode.scene.frames import rotate
 from waycode.scene.geometry import box_corners
 from waycode.scene.geometry import boxes_overlap as boxes_overlap_in_numpy
+from waycode.scene.geometry_torch import PolylineSegments, boxes_overlap, segments_touch_box
 from waycode.scene.kinematics import motion, within_comfort
 
 SEEDS = st.integers(0, 2**31 - 1)
@@ -222,7 +221,7 @@ def test_braking_too_hard() -> None:
 def test_comfort_is_that_of_the_metric(seed: int) -> None:
     candidates = candidates_in(road(), wiggly(seed))
     measured = motion(candidates.velocity_mps.numpy(), candidates.heading_rad.numpy(), dt_s=0.1)
-    for name, values in motion_of(candidates).items():
+    for name, values in comfort_quantities(candidates).items():
         np.testing.assert_allclose(values.numpy(), getattr(measured, name), atol=1e-9)
     assert np.array_equal(Comfort()(candidates).numpy() == 0, within_comfort(measured))
 
@@ -257,7 +256,7 @@ def test_segments_touch_boxes_as_in_shapely(seed: int) -> None:
     touched = segments_touch_box(
         torch.tensor(centre),
         torch.tensor(heading),
-        Segments.of(lines, dtype=torch.float64),
+        PolylineSegments.of(lines, dtype=torch.float64),
         length_m=4.5,
         width_m=2.0,
     )
@@ -339,7 +338,7 @@ def test_a_future_that_was_not_observed() -> None:
 
 
 def test_too_short_to_tell_its_comfort() -> None:
-    with pytest.raises(ObjectiveError, match="comfort of 10 steps cannot be told, expected at least 15"):
+    with pytest.raises(ObjectiveError, match="comfort cannot be measured over 10 steps, expected at least 15"):
         Comfort()(candidates_in(road(), straight(steps=10)))
 
 

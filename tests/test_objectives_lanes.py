@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
-from waycode.objectives.lane_tracking import lane_changes
 
 from roads import STEPS, candidates_in, cars, lanes_of, line, moved, road, shifted, straight
 from waycode.demo import bundled_dataset
 from waycode.objectives import LaneChange, ObjectiveError
+from waycode.objectives.lanes import count_lane_changes
 from waycode.scene import LaneType, MapFeatures, Scene, TrackType
 from waycode.scene.frames import rotate
 from waycode.scene.manoeuvre import Manoeuvre, classify
@@ -16,7 +16,7 @@ from waycode.scene.manoeuvre import Manoeuvre, classify
 
 def changes(scene: Scene, path: np.ndarray) -> tuple[int, int]:
     """Lane changes to the left and to the right."""
-    found = lane_changes(candidates_in(scene, path))
+    found = count_lane_changes(candidates_in(scene, path))
     return int(found.to_left[0]), int(found.to_right[0])
 
 
@@ -171,7 +171,7 @@ def test_recorded_manoeuvres_of_the_bundled_scenes(family: str) -> None:
     for track in map(int, np.flatnonzero(scene.tracks.valid[:, scene.current_step : future.stop].all(axis=1))):
         path = scene.tracks.position_m[track, future].astype(np.float64)
         if is_near_a_lane(scene, track) and scene.tracks.types[track] == TrackType.VEHICLE:
-            found = lane_changes(candidates_in(scene, path, agent=track))
+            found = count_lane_changes(candidates_in(scene, path, agent=track))
             assert (int(found.to_left[0]), int(found.to_right[0])) == expected[manoeuvres[track]], track
             seen += 1
     assert seen >= 5

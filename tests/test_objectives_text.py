@@ -103,7 +103,10 @@ def test_what_has_a_gradient(objective: BaseObjective, differentiable: bool) -> 
         (lambda: -1.0 * Comfort(), "the weight of comfort is -1.0, expected a number of at least 0"),
         (lambda: as_objective(3), "got 3, expected an objective or a function"),
         (lambda: GoalPoint(float("nan"), 0.0), "x_m of goal-point is nan, expected finite numbers"),
-        (lambda: SpeedProfile((0.0, 1.0), (3.0,)), "speed-profile has 2 times and 1 speeds, expected as many of both"),
+        (
+            lambda: SpeedProfile((0.0, 1.0), (3.0,)),
+            "speed-profile has 2 times and 1 speeds, expected equally many of both",
+        ),
         (lambda: SpeedProfile((1.0, 1.0), (3.0, 3.0)), r"times of speed-profile are \[1.0, 1.0\], expected increasing"),
         (lambda: StopAt(1.0, 2.0, distance_m=3.0), "expected a point .* or a distance_m"),
         (lambda: as_objective(lambda candidates: [1, 2], name="odd").levels(three()), "odd gave list, expected"),
@@ -176,7 +179,7 @@ def test_text(text: str, expected: BaseObjective) -> None:
         ("comfort & left-turn", "character 9: got '&', expected a name, a number or a bracket"),
         ("goal-point(1e999, 0)", "character 1: x_m of goal-point is inf, expected finite numbers"),
         ("reconstruction(valid=1)", "character 22: valid of reconstruction is '1', expected: array, in Python only"),
-        ("(" * 3_000, "too many brackets"),
+        ("(" * 3_000, "brackets nested too deeply, expected fewer"),
     ],
 )
 def test_text_that_is_wrong(text: str, words: str) -> None:

@@ -8,15 +8,23 @@ import numpy as np
 import pytest
 import torch
 from torch import Tensor
-from waycode.planner.refining import Refinement, refine_latents
 
 from tiny_model import sample_scenes
 from waycode import Planner, Scene
 from waycode.features import FeatureError
 from waycode.model import MeanAndStd, PrefixDecoder
-from waycode.objectives import BaseObjective, Candidates, GoalPoint, LaneChange, Reconstruction, TerminalVariance
+from waycode.objectives import (
+    BaseObjective,
+    Candidates,
+    GoalPoint,
+    LaneChange,
+    ObjectiveError,
+    Reconstruction,
+    TerminalVariance,
+)
 from waycode.planner import Plan, PlannerError, PlanStatus, View
 from waycode.planner.search_panels import search_panels
+from waycode.scene import Polylines
 from waycode.scene.frames import rotate
 from waycode.search import beam_search
 
@@ -52,7 +60,7 @@ def test_a_plan_is_the_codes_trajectory_in_the_world_frame(view: View, planner: 
     plan = view.plan(Reconstruction(), gate=False)
     with torch.no_grad():
         latents = torch.from_numpy(plan.latents).float()[None, None]
-        decoded = planner.model.decode(latents, view.memory)
+        decoded = planner.model.decode(latents, view.embedding)
     tracks, now = scene.tracks, scene.current_step
     turned = rotate(decoded[0][0, 0].double().numpy(), float(tracks.heading_rad[view.agent, now]))
     world = turned + tracks.position_m[view.agent, now].astype(np.float64) + np.array(scene.origin_m)
@@ -96,7 +104,7 @@ def test_the_code_is_the_one_that_a_search_in_the_agents_frame_finds(planner: Pl
         future = torch.tensor(rotate(offset, -float(one.tracks.heading_rad[view.agent, one.current_step]))).float()
         assert one.tracks.valid[view.agent, steps].all()
         found = beam_search(
-            PrefixDecoder(planner.model, view.memory),
+            PrefixDecoder(planner.model, view.embedding),
             partial(mean_error_m, future_m=future),
             codebook=planner.model.codebook(),
             num_rows=1,
@@ -172,8 +180,8 @@ class Counting:
 
 
 def test_a_map_that_was_cut_before_is_seen_the_same(planner: Planner, scene: Scene, view: View) -> None:
-    known = planner.encode(scene, cut=planner.cut_map(scene.map))
-    torch.testing.assert_close(known.seen.tokens, view.seen.tokens, atol=0, rtol=0)
+    known = planner.encode(scene, segmented_map=planner.segment_map(scene.map))
+    torch.testing.assert_close(known.embedding.tokens.tokens, view.embedding.tokens.tokens, atol=0, rtol=0)
     assert same(known.plan(LaneChange(0)), view.plan(LaneChange(0)))
 
 
@@ -191,7 +199,7 @@ def test_a_model_that_is_sure_of_nothing_says_so_and_still_gives_the_best(planne
     never = Planner(planner.model, sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0}).encode(scene)
     plan = never.plan(GoalPoint(0.0, 0.0))
     assert plan.status == PlanStatus.UNCERTAIN
-    assert "not sure" in plan.message
+    assert "is uncertain of" in plan.message
     assert "0.00 m" in plan.message
     assert plan.tokens == never.plan(GoalPoint(0.0, 0.0), gate=False).tokens
     assert never.plan(GoalPoint(0.0, 0.0), gate=False).status == PlanStatus.FOUND
@@ -213,7 +221,7 @@ def test_the_gate_keeps_what_the_model_is_sure_of(planner: Planner, scene: Scene
 def test_an_objective_without_any_usable_cost_is_told(view: View) -> None:
     plan = view.plan(lambda candidates: candidates.final_std_m * torch.nan, refine_steps=2)
     assert plan.status == PlanStatus.NO_COST
-    assert "none was chosen by it" in plan.message
+    assert "the plan is arbitrary" in plan.message
     assert same(Plan.from_json(plan.to_json()), plan)
 
 
@@ -244,18 +252,25 @@ def test_refinement_never_leaves_the_gate(planner: Planner, scene: Scene, view: 
     assert plan.levels <= gated.plan(objective).levels
 
 
+class WrongWay(BaseObjective):
+    """The first level is certainty; the second, which alone has a gradient, leads away from it."""
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return ("certainty", "wrong-way")
+
+    def __call__(self, candidates: Candidates) -> Tensor:
+        return torch.stack([candidates.final_std_m.detach(), -candidates.final_std_m], dim=1)
+
+
 def test_what_leads_away_from_the_objective_is_not_kept(view: View) -> None:
     start = view.plan(TerminalVariance())
-    refinement = refine_latents(
-        view._decoder,
-        torch.from_numpy(start.latents).float(),
-        slope=lambda candidates: -candidates.final_std_m,  # the wrong way
-        judge=TerminalVariance(),
-        steps=5,
-        sigma_max_m=None,
-    )
-    assert view.decode(refinement.latents).final_std_m <= start.final_std_m * (1 + 1e-5)
-    assert refinement.num_decodes == 6
+    objective = WrongWay()
+    refined = view.refine(start, lambda candidates: objective(candidates), steps=5, gate=False)
+    assert refined.final_std_m <= start.final_std_m * (1 + 1e-5)
+    assert refined.tokens == start.tokens  # the start is the best of all that were visited
+    assert refined.num_decodes == start.num_decodes + 6
+    assert refined.message.endswith("refinement found nothing better in 5 steps")
 
 
 @pytest.mark.parametrize(("deadline_s", "steps"), [(0.0, 0), (2.0, 1), (3.5, 2), (None, 5)])
@@ -263,39 +278,24 @@ def test_a_deadline_leaves_the_best_of_the_steps_before_it(view: View, deadline_
     """A decode takes a second here; the plan is what it would be if only so many steps had been asked for."""
     found = view.plan(LaneChange(0))
     decodes = Counting()
-
-    def refined(**limits: Any) -> Refinement:
-        decodes.sizes.clear()
-        return refine_latents(
-            view._decoder,
-            torch.from_numpy(found.latents).float(),
-            slope=decodes,
-            judge=decodes,
-            sigma_max_m=view.sigma_max_m,
-            **limits,
-        )
-
-    early = refined(steps=5, deadline_s=deadline_s, clock=lambda: float(len(decodes.sizes)))
-    assert (early.steps, early.num_decodes) == (steps, steps + 1)
-    assert early.moved == (steps > 0)
-    torch.testing.assert_close(early.latents, refined(steps=steps).latents)
+    timed = replace(view, clock=lambda: float(len(decodes.sizes)))
+    early = timed.refine(found, decodes, steps=5, deadline_s=deadline_s)
+    assert early.num_decodes == found.num_decodes + steps + 1
+    assert (early.tokens is None) == (steps > 0)
+    decodes.sizes.clear()
+    in_full = timed.refine(found, decodes, steps=steps)
+    np.testing.assert_allclose(early.latents, in_full.latents, rtol=1.3e-6, atol=1e-5)
+    assert early.timings_s["refine"] >= steps + 1  # the last look at the clock comes after the reported costs
 
 
 def test_what_was_refined_is_not_decoded_again(view: View) -> None:
     found = view.plan(LaneChange(0))
-    surer = TerminalVariance()
-    refinement = refine_latents(
-        view._decoder,
-        torch.from_numpy(found.latents).float(),
-        slope=surer,
-        judge=surer,
-        steps=3,
-        sigma_max_m=view.sigma_max_m,
-    )
-    again = view.decode_many(refinement.latents[None])
-    assert not refinement.candidate.position_m.requires_grad
-    torch.testing.assert_close(refinement.candidate.position_m, again.position_m, atol=1e-4, rtol=1e-5)
-    torch.testing.assert_close(refinement.candidate.std_m, again.std_m, atol=1e-4, rtol=1e-5)
+    counting = Counting()
+    refined = view.refine(found, counting, steps=3, report=TerminalVariance())
+    assert counting.sizes == [1, 1, 1, 1]  # the start and three steps
+    again = view.decode_many(torch.from_numpy(refined.latents).float()[None])
+    np.testing.assert_allclose(refined.position_in(view.scene), again.position_m[0].numpy(), atol=1e-4, rtol=1e-5)
+    np.testing.assert_allclose(refined.std_m, again.std_m[0].numpy(), atol=1e-4, rtol=1e-5)
 
 
 def test_refinement_of_levels_never_gives_up_an_earlier_one(view: View) -> None:
@@ -319,6 +319,56 @@ def test_candidates_are_distinct_and_the_surest_come_first(view: View) -> None:
     spreads = [plan.final_std_m for plan in plans]
     assert spreads == sorted(spreads)
     assert plans[0].tokens == view.plan(TerminalVariance(), beam_width=12).tokens
+
+
+@pytest.mark.parametrize("width", [1, 4, 20])
+def test_the_beam_is_ranked_as_the_search_ranks_it(width: int, view: View) -> None:
+    objective = goal(view, ahead_m=25.0, left_m=2.0)
+    plans = view.beam(objective, beam_width=width)
+    trace = plans[0].trace
+    assert trace is not None
+    last = sorted((row for row in trace.to_pylist() if row["depth"] == 3), key=lambda row: row["rank"])
+    assert [plan.tokens for plan in plans] == [tuple(row["tokens"]) for row in last[:width]]
+    assert [plan.levels for plan in plans] == [tuple(row["costs"]) for row in last[:width]]
+    doubtful = [plan.status == PlanStatus.UNCERTAIN for plan in plans]
+    assert doubtful == sorted(doubtful)  # accepted before rejected
+    for is_doubtful in (False, True):
+        levels = [plan.levels for plan, doubt in zip(plans, doubtful, strict=True) if doubt == is_doubtful]
+        assert levels == sorted(levels)
+    assert same(plans[0], view.plan(objective, beam_width=width))
+    assert [one.tokens for one in view.beam(objective, beam_width=width, count=2)] == [p.tokens for p in plans[:2]]
+
+
+def test_a_beam_that_is_not_explained_has_no_names(view: View) -> None:
+    objective = goal(view, ahead_m=25.0)
+    counting = Counting()
+    named, unnamed = (view.beam(objective, beam_width=2, explain=explain) for explain in (True, False))
+    assert [plan.costs for plan in unnamed] == [{}, {}]
+    assert [(plan.tokens, plan.levels) for plan in named] == [(plan.tokens, plan.levels) for plan in unnamed]
+    view.beam(counting, beam_width=2, explain=False)
+    assert counting.sizes == [8, 16, 16]  # once per depth, and no more
+
+
+def test_objectives_can_be_given_as_text(view: View) -> None:
+    text = "goal-point(25, 2, frame=agent)"
+    assert same(view.plan(text), view.plan(goal(view, ahead_m=25.0, left_m=2.0)))
+    refined = view.plan("lane-change(0)", refine_steps=2, refine_objective="terminal-variance")
+    assert same(refined, view.plan(LaneChange(0), refine_steps=2, refine_objective=TerminalVariance()))
+    with pytest.raises(ObjectiveError, match="no objective is called 'nonsense'"):
+        view.plan("nonsense")
+
+
+@pytest.mark.parametrize("objective", ["collision", "collision(margin_m=1)", "keep-distance", "road-edge"])
+def test_an_objective_that_nobody_is_near_for_can_be_refined(objective: str, planner: Planner, scene: Scene) -> None:
+    """Its cost is zero everywhere, with a gradient of zero."""
+    valid = scene.tracks.valid.copy()
+    valid[np.arange(len(valid)) != scene.tracks.ego_index] = False
+    features = replace(scene.map, road_edges=Polylines.of([]), road_edge_types=np.zeros(0, np.int8))
+    alone = planner.encode(replace(scene, tracks=replace(scene.tracks, valid=valid), map=features))
+    plan = alone.plan(objective, refine_steps=2)
+    assert plan.levels == (0.0,)
+    assert plan.tokens == alone.plan(objective).tokens
+    assert plan.message.endswith("refinement found nothing better in 2 steps")
 
 
 def test_plans_survive_json_to_the_last_bit(view: View) -> None:
@@ -377,13 +427,13 @@ def test_the_agent_is_found_by_index_by_id_and_by_default(planner: Planner, scen
     without = replace(scene, tracks=replace(tracks, ego_index=None, to_predict=np.array(seen[-1:], np.int32)))
     assert planner.encode(without).agent == seen[-1]
     nobody = replace(scene, tracks=replace(tracks, ego_index=None, to_predict=np.zeros(0, np.int32)))
-    with pytest.raises(PlannerError, match=f"name a road user; observed now: {tracks.ids[seen[0]]}"):
+    with pytest.raises(PlannerError, match=f"name an agent; observed now: {tracks.ids[seen[0]]}"):
         planner.encode(nobody)
 
 
 def test_agents_that_are_not_there_are_refused(planner: Planner, scene: Scene) -> None:
     first = scene.tracks.ids[int(scene.tracks.to_predict[0])]
-    with pytest.raises(PlannerError, match=f"has no road user 'nobody'; observed now: {first}"):
+    with pytest.raises(PlannerError, match=f"has no agent 'nobody'; observed now: {first}"):
         planner.encode(scene, "nobody")
     with pytest.raises(PlannerError, match=f"has no track {len(scene.tracks)}: expected 0 to"):
         planner.encode(scene, len(scene.tracks))

@@ -34,7 +34,7 @@ def test_the_recorded_future_is_encoded_as_in_training(planner: Planner) -> None
         view = planner.encode(scene)
         batch = collate([extract(scene, [view.agent], config=planner.model.config.features)])
         with torch.no_grad():
-            wanted = planner.model.encode(batch.future_m[0], batch.future_valid[0], view.seen)[0]
+            wanted = planner.model.encode(batch.future_m[0], batch.future_valid[0], view.embedding.tokens)[0]
         code = view.encode_trajectory(levels=None)
         assert code.ids is None
         np.testing.assert_allclose(code.latents, wanted.numpy(), atol=1e-5)
@@ -113,7 +113,7 @@ def test_codes_that_do_not_fit_are_refused(tokens: Any, sentence: str, view: Vie
     [
         (np.zeros((81, 2)), None, "at most 80 steps"),
         (np.zeros((3, 2)), np.zeros(3, np.bool_), "no valid step"),
-        (np.full((3, 2), np.nan), None, "not a number"),
+        (np.full((3, 2), np.nan), None, "not finite"),
         (np.zeros((0, 2)), None, "no valid step"),
     ],
 )

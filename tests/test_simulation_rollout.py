@@ -2,19 +2,23 @@
 
 import gc
 import tracemalloc
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import pytest
 
-from driving_scenes import NOW, STEPS, car_tracks, road_scene, sample_scenes, straight_road
+from driving_scenes import NOW, STEPS, car_tracks, planned, road_scene, sample_scenes, straight_road
+from waycode import Planner
 from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed
 from waycode.driving import Driver, Observation, PerfectTracker, Trajectory, Vehicle, VehicleState
 from waycode.features import FeatureConfig, extract
 from waycode.scene import MapFeatures, Route, Scene
+from waycode.simulation.drivers import LatentDriver
 from waycode.simulation.errors import SimulationError
-from waycode.simulation.rollout import Rollout, SimulationConfig, simulate
+from waycode.simulation.metrics import score_run
+from waycode.simulation.rollout import Rollout, SimulationConfig, score, simulate
 from waycode.simulation.traffic import ReplayState, ReplayTraffic, Snapshot, recorded_snapshot
 
 PERFECT = SimulationConfig(tracker=PerfectTracker())
@@ -45,20 +49,25 @@ def test_a_simulated_scene_is_valid() -> None:
 
 @dataclass(frozen=True)
 class Watching:
-    """Keeps what it is shown."""
+    """Keeps what it observes; its state is the number of its steps."""
 
     seen: list[Observation]
+    states: list[int] = field(default_factory=list)
 
-    def plan(self, observation: Observation) -> Trajectory:
+    def reset(self, observation: Observation) -> int:
+        return 0
+
+    def plan(self, state: int, observation: Observation) -> tuple[Trajectory, int]:
         self.seen.append(observation)
-        return replace(ConstantVelocity().plan(observation), memory=len(self.seen))
+        self.states.append(state)
+        return planned(ConstantVelocity(), observation), state + 1
 
 
 def test_a_planner_sees_the_past_and_nothing_else() -> None:
     scene = sample_scenes(1)[0]
     watching = Watching([])
     simulate(scene, watching, traffic=ReplayTraffic(), config=SimulationConfig(horizon_s=1.0))
-    assert [observation.memory for observation in watching.seen] == [None, *range(1, 10)]
+    assert watching.states == list(range(10))
     for step, observation in enumerate(watching.seen):
         shown = observation.scene
         assert (shown.current_step, shown.num_steps) == (NOW + step, NOW + step + 1)
@@ -87,38 +96,97 @@ class Failing:
     what: str
     good_steps: int = 5
 
-    def plan(self, observation: Observation) -> Trajectory:
-        plan = ConstantVelocity().plan(observation)
+    def reset(self, observation: Observation) -> None:
+        if self.what == "raises at once":
+            raise RuntimeError("no road")
+
+    def plan(self, state: None, observation: Observation) -> tuple[Trajectory, None]:
+        plan = planned(ConstantVelocity(), observation)
         if observation.scene.current_step < NOW + self.good_steps:
-            return plan
+            return plan, None
         if self.what == "raises":
             raise RuntimeError("no idea")
         if self.what == "nan":
-            return replace(plan, position_m=plan.position_m * np.nan)
-        return replace(
-            plan, position_m=plan.position_m[:1], heading_rad=plan.heading_rad[:1], speed_mps=plan.speed_mps[:1]
-        )
+            return replace(plan, position_m=plan.position_m * np.nan), None
+        return plan.samples(slice(0, 1)), None
 
 
 @pytest.mark.parametrize(
     ("what", "reason"),
     [
-        ("raises", "after 0.5 s the planner raised RuntimeError: no idea"),
+        ("raises at once", "after 0.0 s the driver raised RuntimeError: no road"),
+        ("raises", "after 0.5 s the driver raised RuntimeError: no idea"),
         ("nan", "after 0.5 s the planned position_m has 82 values that are not finite"),
         ("short", "after 0.5 s the planned trajectory has 1 samples, expected at least 2 (now and the next step)"),
     ],
 )
 def test_a_planner_that_fails_is_named_and_the_car_brakes_to_a_stand(what: str, reason: str) -> None:
     result = simulate(road_scene(speed_mps=8.0), Failing(what), traffic=ReplayTraffic())
+    good_steps = 0 if what == "raises at once" else 5
     assert result.history.failure == reason
-    assert len(result.planning_s) == 6
+    assert len(result.planning_s) == good_steps + 1
     assert len(result.history.ego) == STEPS - NOW
     speed = result.history.ego.velocity_mps[:, 0]
-    np.testing.assert_allclose(speed[:5], 8.0, atol=0.01)
+    np.testing.assert_allclose(speed[:good_steps], 8.0, atol=0.01)
     assert abs(speed[-1]) < 0.1
+    if what.startswith("raises"):
+        assert result.traceback is not None
+        assert result.traceback.startswith("Traceback (most recent call last)")
+        assert f'raise RuntimeError("{reason.rpartition(": ")[2]}")' in result.traceback  # the driver's own line
+    else:
+        assert result.traceback is None  # nothing was raised
 
 
-PLANNERS: dict[str, Driver] = {"cv": ConstantVelocity(), "idm": IdmDriver(), "pdm": PdmClosed()}
+@pytest.mark.parametrize(
+    ("what", "error", "words"),
+    [
+        ("raises at once", RuntimeError, "^no road$"),
+        ("raises", RuntimeError, "^no idea$"),
+        ("nan", SimulationError, "^after 0.5 s the planned position_m has 82 values that are not finite$"),
+        ("short", SimulationError, "^after 0.5 s the planned trajectory has 1 samples"),
+    ],
+    ids=["reset", "plan", "nan", "short"],
+)
+def test_a_strict_simulation_raises_what_the_driver_raises(what: str, error: type[Exception], words: str) -> None:
+    with pytest.raises(error, match=words):
+        simulate(road_scene(speed_mps=8.0), Failing(what), strict=True)
+
+
+def test_a_strict_simulation_of_a_good_driver_is_the_same() -> None:
+    config = SimulationConfig(horizon_s=0.5)
+    one, two = (simulate(road_scene(), ConstantVelocity(), config=config, strict=strict) for strict in (False, True))
+    np.testing.assert_array_equal(one.history.ego.rear_axle_m, two.history.ego.rear_axle_m)
+    assert two.traceback is None
+
+
+def test_traffic_and_configuration_have_defaults() -> None:
+    scene = road_scene(others=((30.0, 3.5, 5.0),))
+    short, given = (
+        simulate(scene, ConstantVelocity()),
+        simulate(scene, ConstantVelocity(), traffic=ReplayTraffic(), config=SimulationConfig()),
+    )
+    np.testing.assert_array_equal(short.scene.tracks.x_m, given.scene.tracks.x_m)
+    assert len(short.history.ego) == STEPS - NOW
+
+
+def test_a_planner_drives_by_latent_token_search() -> None:
+    planner, config = Planner.from_pretrained("sumo-small"), SimulationConfig(horizon_s=0.4)
+    scene = sample_scenes(1)[0]
+    drives = [simulate(scene, driver, config=config) for driver in (planner, LatentDriver(planner=planner))]
+    assert [drive.history.failure for drive in drives] == [None, None]
+    np.testing.assert_array_equal(drives[0].history.ego.rear_axle_m, drives[1].history.ego.rear_axle_m)
+
+
+def test_a_drive_is_scored_as_its_history() -> None:
+    rollout = simulate(sample_scenes(1)[0], ConstantVelocity(), config=SimulationConfig(horizon_s=2.0))
+    found, expected = score(rollout), score_run(rollout.history)
+    assert (found.score, found.reasons()) == (expected.score, expected.reasons())
+    assert {name: metric.score for name, metric in found.metrics.items()} == {
+        name: metric.score for name, metric in expected.metrics.items()
+    }
+
+
+PLANNERS: dict[str, Driver[Any]] = {"cv": ConstantVelocity(), "idm": IdmDriver(), "pdm": PdmClosed()}
 
 
 def awkward(what: str) -> Scene:

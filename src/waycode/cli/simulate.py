@@ -24,12 +24,12 @@ class Simulate:
 
     data: Path
     """Dataset of scenes."""
-    planner: Literal["latent", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"] = "latent"
+    planner: Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"] = "latent"
     """Driver of the ego."""
     traffic: Literal["replay", "idm", "sumo"] = "replay"
     """Driver of the other road users."""
     model: str = "sumo-small"
-    """For latent and imitation: folder of a model or of a run, or the name of a bundled model."""
+    """For latent, paper and imitation: folder of a model or of a run, or the name of a bundled model."""
     limit: int | None = None
     """Number of scenes, evenly spread over the dataset; all if not given."""
     only_fit: Flag = False

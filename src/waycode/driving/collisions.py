@@ -179,7 +179,7 @@ def find_conflicts(
     ego = trajectories.at_rear_axle(vehicle)
     count = len(ego.heading_rad)
     first_step, keeps_ttc = np.full(count, np.inf), np.ones(count, np.bool_)
-    grown = _with_margin(ego, others, margin, vehicle)
+    grown = with_safety_margin(ego, others, margin, vehicle)
     car, other, step, look = box_overlaps(
         ego, others, vehicle=vehicle, looks=TTC_LOOKS, grown=grown, stride=stride, dt_s=dt_s
     )
@@ -266,7 +266,7 @@ def box_overlaps(
     return car[touch], other[touch], step[touch], look[touch]
 
 
-def _with_margin(
+def with_safety_margin(
     ego: Trajectory, others: Forecast[np.ndarray], margin: SafetyMargin, vehicle: Vehicle
 ) -> Forecast[np.ndarray]:
     """The others enlarged by the margin, except those within it at sample 0, where all trajectories start."""

@@ -16,7 +16,7 @@ from waycode.evaluation.closed_loop_store import ResultStore, result_table, sett
 from waycode.evaluation.report import Estimate, EvaluationError, Report
 from waycode.objectives import DRIVING_OBJECTIVE
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
-from waycode.simulation.drivers import LatentConfig
+from waycode.simulation.drivers import LatentConfig, PolicyConfig
 from waycode.simulation.registry import DriverSpec, TrafficName
 
 COMPARED_PLANNERS: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
@@ -31,7 +31,10 @@ ABLATIONS: dict[str, LatentConfig] = {
     "depth 3, beam 1": LatentConfig(depth=3, beam_width=1, refine_steps=0),
     "depth 3, beam 2": LatentConfig(depth=3, beam_width=2, refine_steps=0),
     ABLATION_REFERENCE: LatentConfig(),
-    "... without route": LatentConfig(objective=DRIVING_OBJECTIVE.replace("5 * route-progress + ", "")),
+    "... without route": LatentConfig(
+        objective=DRIVING_OBJECTIVE.replace("5 * route-progress + ", ""),
+        policy=PolicyConfig(keep_bonus=0.02 * 11),  # 2 % of what is left of nuPlan's weights
+    ),
     "... without edge": LatentConfig(objective=DRIVING_OBJECTIVE.replace(" + off-road", "")),
     "... without collision": LatentConfig(
         objective=DRIVING_OBJECTIVE.replace("at-fault-collision + ", "").replace(" + 5 * time-to-collision", "")

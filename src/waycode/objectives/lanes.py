@@ -135,7 +135,7 @@ def _at(values: Shaped[Tensor, "K L"], index: Int[Tensor, " K"]) -> Shaped[Tenso
 
 
 def lane_offsets(candidates: Candidates) -> LaneOffsets:
-    """Distances of every EVERYth position, the current one first, to all lanes near the trajectories."""
+    """Distances of every 5th position (`_STRIDE`), the current one first, to all lanes near the trajectories."""
     setting = candidates.setting
     points = candidates.path_m.detach()[:, ::_STRIDE]
     heading = torch.nn.functional.pad(candidates.heading_rad.detach(), (1, 0), value=setting.start_heading_rad)

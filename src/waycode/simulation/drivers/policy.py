@@ -122,4 +122,5 @@ def slowed_trajectory(trajectory: Trajectory, *, braking_mps2: float, dt_s: floa
         position_m=interpolate(trajectory.position_m, at),
         heading_rad=np.interp(at, along, np.unwrap(trajectory.heading_rad)),
         speed_mps=np.minimum(np.maximum(0.0, start - braking_mps2 * time_s), trajectory.speed_mps),
+        point=trajectory.point,
     )

@@ -64,7 +64,8 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         self._roadblocks: tuple[int, ...] = ()
         self._lights: list[Light] = []
         self._around: Surroundings | None = None
-        self._state: Any = None  # the driver's; None before its first step
+        self._state: Any = None  # the driver's, once it was reset; None may be a state
+        self._is_reset = False
 
     def name(self) -> str:
         return type(self).__name__
@@ -77,7 +78,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         if self._planner is None:
             # Loaded before the first plan, and kept for the next scenarios of this process.
             self._planner = LatentDriver(planner=loaded_planner(self._model))
-        self._lights, self._around, self._state = [], None, None
+        self._lights, self._around, self._is_reset = [], None, False
         self._map_api = initialization.map_api
         self._roadblocks = tuple(int(name) for name in initialization.route_roadblock_ids if name)
 
@@ -93,8 +94,9 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
             ego=ego_of(state, around.origin_m),
             vehicle=vehicle_of(state),
         )
-        driver_state = self._planner.reset(seen) if self._state is None else self._state
-        plan, self._state = self._planner.plan(driver_state, seen)
+        if not self._is_reset:
+            self._state, self._is_reset = self._planner.reset(seen), True
+        plan, self._state = self._planner.plan(self._state, seen)
         fault = trajectory_fault(plan)
         if fault is not None:
             raise SimulationError(f"at {state.time_us} us {fault}")
@@ -124,7 +126,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
             city = city_around(self._map_api, place_m, radius_m=self._map_radius_m)
             cropped = crop_map(city, place_m[None], radius_m=self._map_radius_m, origin_m=origin_m)
             around = Surroundings(city=city, cropped=cropped, origin_m=origin_m)
-            self._around, self._state = around, None
+            self._around, self._is_reset = around, False
         return around
 
     def _scene(self, window: LogWindow, around: Surroundings) -> Scene:
