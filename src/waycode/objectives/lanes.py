@@ -18,7 +18,7 @@ from waycode.scene.geometry_torch import PolylineSegments, squared_distances
 from waycode.scene.lane_graph import ON_LANE
 
 _STRIDE = 5  # every 5th step is looked at: a lane change takes tens of steps
-_MISALIGNED_M = 100.0  # added to the distance of lanes that do not
+_MISALIGNED_M = 100.0  # added to the distance of lanes that run in another direction
 _BEYOND_END_WEIGHT = 0.1  # of the squared distance beyond the end of a lane
 _REACH_M = 10.0  # lanes within this distance of the trajectories are considered
 _MIN_SEPARATION_M = 2.0  # lanes that fork or merge and are, or just were, closer than this are not two lanes
@@ -135,7 +135,7 @@ def _at(values: Shaped[Tensor, "K L"], index: Int[Tensor, " K"]) -> Shaped[Tenso
 
 
 def lane_offsets(candidates: Candidates) -> LaneOffsets:
-    """Distances of every EVERYth position, the current one first, to all lanes near the trajectories."""
+    """Distances of every `_STRIDE`-th position, the current one first, to all lanes near the trajectories."""
     setting = candidates.setting
     points = candidates.path_m.detach()[:, ::_STRIDE]
     heading = torch.nn.functional.pad(candidates.heading_rad.detach(), (1, 0), value=setting.start_heading_rad)
