@@ -1,4 +1,4 @@
-"""What the README shows runs."""
+"""The code in the README and in the documentation of planning and simulation runs."""
 
 import re
 from pathlib import Path
@@ -9,9 +9,13 @@ import pytest
 ROOT = Path(__file__).parent.parent
 
 
+def python_blocks(page: str) -> list[str]:
+    return re.findall(r"```python\n(.*?)```", (ROOT / page).read_text(), flags=re.DOTALL)
+
+
 def test_planning_and_an_objective_of_ones_own(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.chdir(ROOT)
-    blocks = re.findall(r"```python\n(.*?)```", (ROOT / "README.md").read_text(), flags=re.DOTALL)
+    blocks = python_blocks("README.md")
     names: dict[str, Any] = {}
     for block in blocks[:2]:  # the others read files of the user's
         exec(block, names)  # noqa: S102
@@ -19,3 +23,16 @@ def test_planning_and_an_objective_of_ones_own(monkeypatch: pytest.MonkeyPatch) 
     assert names["plan"].speed_mps.shape == (80,)
     own = next(block for block in blocks if "def stay_near_and_slow" in block)
     assert len(own.split("\n\n\n")[0].splitlines()) <= 5
+
+
+@pytest.mark.parametrize("page", ["docs/planning.md", "docs/simulation.md"])
+def test_the_pages_on_planning_and_simulation(page: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.chdir(ROOT)
+    names: dict[str, Any] = {}
+    for block in python_blocks(page):
+        exec(block, names)  # noqa: S102
+    if page == "docs/planning.md":
+        assert len(names["plans"]) == 8
+    else:
+        assert names["rollout"].traceback is None
+        assert 0 <= names["scored"].score <= 1

@@ -1,6 +1,6 @@
-"""Stepping the world with a planner in it, and scoring what it did.
+"""Closed-loop simulation: rollouts of a driver in traffic, and nuPlan's score.
 
-`rollout.simulate` drives one scene, `campaign.drive_campaign` many; `metrics.score_run` judges. A planner of your own
-is any object with `plan(observation) -> Trajectory` (see `waycode.driving`); ours by the model are in `planners`.
-Nothing is imported here: SUMO's own process needs only the few modules that it names.
+`rollout.simulate` drives one scene, `campaign.drive_campaign` many; `rollout.score` scores a rollout. A driver is any
+object with the methods of `waycode.driving.Driver`; the drivers that use the model are in `drivers`. Nothing is
+imported here: SUMO's process needs only the few modules that it names.
 """
