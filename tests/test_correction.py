@@ -18,8 +18,9 @@ from tiny_model import (
     tiny_model,
 )
 from waycode.model import Model
-from waycode.model.map_correction import MapCorrection, nearest_polylines, offset_to_polylines, rotate_into_frame
+from waycode.model.map_correction import MapCorrection, nearest_polylines, rotate_into_frame
 from waycode.model.scene_encoder import MapPolylines, SceneTokens
+from waycode.scene.geometry_torch import offset_to_polylines
 
 
 def straight_pieces(*offsets_m: float, edges_m: tuple[float, ...] = ()) -> MapPolylines:

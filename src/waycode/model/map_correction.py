@@ -18,6 +18,7 @@ from waycode.model import spline
 from waycode.model.config import ModelConfig
 from waycode.model.layers import Attention, FeedForward, mlp
 from waycode.model.scene_encoder import MapPolylines, SceneTokens
+from waycode.scene.geometry_torch import TIE_BREAK_M2, offset_to_polylines
 
 _NEAREST_LANES, _NEAREST_EDGES = 6, 2
 _HEADS = 4
@@ -25,8 +26,6 @@ _HALF_WINDOW_S = 0.5  # the direction of motion at a control point is measured o
 _STANDING_M = 0.2  # less motion within that window counts as standing: without a direction, points do not move
 _OFFSET_SCALE_M, _POSITION_SCALE_M, _MOTION_SCALE_M = 2.0, 30.0, 10.0  # bring the inputs to the order of 1
 _FARTHEST_M = 20.0  # offsets are clamped to this
-_MIN_SIDE_M2 = 1e-6  # squared length of a side of a polyline: repeated points have none
-_TIE_BREAK_M2 = 1e-3  # added per index, so that the first of equally near polylines or sides is chosen
 _POLYLINE_CHANNELS, _POINT_CHANNELS = 7, 4
 
 
@@ -188,7 +187,7 @@ def nearest_polylines(
 ) -> tuple[Int[Tensor, "R Q J"], Bool[Tensor, "R Q J"]]:
     """Indices of the lanes and road edges nearest to each point, and which of these are present."""
     nearest, count = squared_distances_to_polylines(points, polylines), polylines.points_m.shape[1]
-    nearest = nearest + _TIE_BREAK_M2 * torch.arange(count, device=points.device)  # consecutive polylines share a point
+    nearest = nearest + TIE_BREAK_M2 * torch.arange(count, device=points.device)  # consecutive polylines share a point
     chosen, present = [], []
     for mask, wanted in ((polylines.is_lane, _NEAREST_LANES), (polylines.is_edge, _NEAREST_EDGES)):
         distance = nearest.masked_fill(~mask[:, None], torch.inf)
@@ -196,33 +195,6 @@ def nearest_polylines(
         chosen.append(index)
         present.append(value.isfinite())
     return torch.cat(chosen, dim=-1), torch.cat(present, dim=-1)
-
-
-def offset_to_polylines(
-    points: Float[Tensor, "R Q 1 2"], polylines_m: Float[Tensor, "R Q J P 2"]
-) -> tuple[Float[Tensor, "R Q J 2"], Float[Tensor, "R Q J 2"]]:
-    """Offset from each point to the nearest point of each of its polylines, and the polyline's direction there."""
-    start, step = polylines_m[..., :-1, :], polylines_m.diff(dim=-2)  # [R, Q, J, P - 1, 2]
-    which = _nearest_side(points[..., None, :] - start, step)[..., None, None]
-    start, step = (one.gather(-2, which.expand(*which.shape[:-1], 2))[..., 0, :] for one in (start, step))
-    length = step.square().sum(dim=-1, keepdim=True).clamp(min=_MIN_SIDE_M2)
-    share = (((points - start) * step).sum(dim=-1, keepdim=True) / length).clamp(0, 1)
-    return start + share * step - points, step / length.sqrt()
-
-
-@torch.no_grad()
-def _nearest_side(away: Float[Tensor, "*n sides 2"], step: Float[Tensor, "*n sides 2"]) -> Int[Tensor, "*n"]:
-    """Index of the nearest side of a polyline; `away` is from the start of each side to the point, `step` to its end.
-
-    In-place operations: this is the most expensive part of the correction.
-    """
-    (x, y), (step_x, step_y) = away.unbind(dim=-1), step.unbind(dim=-1)
-    length = torch.addcmul(step_x * step_x, step_y, step_y).clamp_(min=_MIN_SIDE_M2)
-    share = torch.addcmul(x * step_x, y, step_y).div_(length).clamp_(0, 1)
-    across_x, across_y = x - share * step_x, y - share * step_y
-    distance = across_x.square_().addcmul_(across_y, across_y)
-    first = torch.arange(distance.shape[-1], device=distance.device)
-    return distance.add_(first, alpha=_TIE_BREAK_M2).argmin(dim=-1)
 
 
 def rotate_into_frame(vector: Float[Tensor, "*n 2"], ahead: Float[Tensor, "*m 2"]) -> tuple[Tensor, Tensor]:

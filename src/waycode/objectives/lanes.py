@@ -18,7 +18,7 @@ from waycode.scene.geometry_torch import PolylineSegments, squared_distances
 from waycode.scene.lane_graph import ON_LANE
 
 _STRIDE = 5  # every 5th step is looked at: a lane change takes tens of steps
-_MISALIGNED_M = 100.0  # added to the distance of lanes that do not
+_MISALIGNED_M = 100.0  # added to the distance of lanes that run in another direction
 _BEYOND_END_WEIGHT = 0.1  # of the squared distance beyond the end of a lane
 _REACH_M = 10.0  # lanes within this distance of the trajectories are considered
 _MIN_SEPARATION_M = 2.0  # lanes that fork or merge and are, or just were, closer than this are not two lanes

@@ -12,6 +12,8 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
+TIE_BREAK_M2 = 1e-3  # added per index, so that the first of equally near polylines or sides is chosen
+_MIN_SIDE_M2 = 1e-6  # squared length of a side of a polyline: repeated points have none
 _MIN_LENGTH_M = 1e-4  # shorter segments have no direction; their neighbours are just as near
 
 
@@ -100,6 +102,33 @@ def project_to_each(
     along = (length.cumsum(dim=-1) - length) + fraction * length
     nearest = distance.detach().argmin(dim=-1, keepdim=True)
     return along.gather(-1, nearest)[..., 0], distance.gather(-1, nearest)[..., 0]
+
+
+def offset_to_polylines(
+    points: Float[Tensor, "R Q 1 2"], polylines_m: Float[Tensor, "R Q J P 2"]
+) -> tuple[Float[Tensor, "R Q J 2"], Float[Tensor, "R Q J 2"]]:
+    """Offset from each point to the nearest point of each of its polylines, and the polyline's direction there."""
+    start, step = polylines_m[..., :-1, :], polylines_m.diff(dim=-2)  # [R, Q, J, P - 1, 2]
+    which = _nearest_side(points[..., None, :] - start, step)[..., None, None]
+    start, step = (one.gather(-2, which.expand(*which.shape[:-1], 2))[..., 0, :] for one in (start, step))
+    length = step.square().sum(dim=-1, keepdim=True).clamp(min=_MIN_SIDE_M2)
+    share = (((points - start) * step).sum(dim=-1, keepdim=True) / length).clamp(0, 1)
+    return start + share * step - points, step / length.sqrt()
+
+
+@torch.no_grad()
+def _nearest_side(away: Float[Tensor, "*n sides 2"], step: Float[Tensor, "*n sides 2"]) -> Int[Tensor, "*n"]:
+    """Index of the nearest side of a polyline; `away` is from the start of each side to the point, `step` to its end.
+
+    In-place operations: this is the most expensive part of the correction.
+    """
+    (x, y), (step_x, step_y) = away.unbind(dim=-1), step.unbind(dim=-1)
+    length = torch.addcmul(step_x * step_x, step_y, step_y).clamp_(min=_MIN_SIDE_M2)
+    share = torch.addcmul(x * step_x, y, step_y).div_(length).clamp_(0, 1)
+    across_x, across_y = x - share * step_x, y - share * step_y
+    distance = across_x.square_().addcmul_(across_y, across_y)
+    first = torch.arange(distance.shape[-1], device=distance.device)
+    return distance.add_(first, alpha=TIE_BREAK_M2).argmin(dim=-1)
 
 
 def disc_offsets_m(length_m: float, width_m: float) -> tuple[list[float], float]:

@@ -16,9 +16,10 @@ from torch import Tensor
 from torch.nn import functional
 
 from waycode.features import Batch
-from waycode.model.map_correction import offset_to_polylines, squared_distances_to_polylines
+from waycode.model.map_correction import squared_distances_to_polylines
 from waycode.model.scene_encoder import MapPolylines
 from waycode.scene import TrackType
+from waycode.scene.geometry_torch import offset_to_polylines
 
 _STRIDE = 8  # every eighth step suffices to locate a trajectory
 LANE_HALF_WIDTH_M = 1.9  # during a lane change, the distance to the nearer centreline stays below this
