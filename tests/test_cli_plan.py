@@ -82,7 +82,7 @@ def test_find_lists_the_same_manoeuvre_elsewhere(tmp_path: Path, capsys: Output)
     assert "recorded manoeuvres" in capsys.readouterr().out
     for arguments, sentence in (
         (["--like", "nowhere:nobody"], "the index has no scene 'nowhere'"),
-        (["--like", f"{scene.id}:nobody"], "the index has no road user 'nobody'"),
+        (["--like", f"{scene.id}:nobody"], "the index has no agent 'nobody'"),
         (["--prefix", "1,9"], "expected 0 to 7"),
     ):
         assert main(["find", index, *arguments]) == 2
@@ -106,7 +106,7 @@ def test_objectives_are_listed_with_their_parameters(capsys: Output) -> None:
         ("plan sample --index 99 --objective comfort", "has no scene 99"),
         ("plan sample --objective comfrot", "did you mean comfort"),
         ("plan sample --objective @{tmp}/none.txt", "cannot be read"),
-        ("plan sample --objective comfort --agent nobody", "has no road user 'nobody'; observed now:"),
+        ("plan sample --objective comfort --agent nobody", "has no agent 'nobody'; observed now:"),
         ("plan sample --objective comfort --model nobody", "neither a model's folder nor"),
         ("plan sample --objective comfort --depth 4", "depth is 4, expected 1 to 3"),
         ("plan sample --objective comfort --beam-width 0", "beam_width is 0"),
@@ -114,7 +114,7 @@ def test_objectives_are_listed_with_their_parameters(capsys: Output) -> None:
         ("plan sample --objective lane-change --refine-steps 1", "has no gradient to refine the plan with"),
         ("plan sample --objective comfort --plot {tmp}/plan.bmp", "expected a file that ends in .png"),
         ("swap sample sample --tokens 4", "asked for 4 tokens, expected 1 to 3"),
-        ("swap sample sample --agent-b nobody", "has no road user 'nobody'"),
+        ("swap sample sample --agent-b nobody", "has no agent 'nobody'"),
         ("find sample", "expected one of --like SCENE_ID:AGENT and --prefix 3,5"),
         ("find sample --like a:b --prefix 1", "expected one of --like"),
         ("find sample --prefix 1 --count 0", "--count is 0"),

@@ -228,9 +228,12 @@ class Demo:
     """Print what was found as JSON."""
 
     def run(self) -> int:
+        import torch
+
         from waycode.cli.tables import demo_table
         from waycode.demo import NUM_PICTURES, bundled_dataset, run_demo
 
+        torch.set_num_threads(1)  # a plan is too small to share: on a busy machine threads would wait for each other
         with progress_bar("planning and drawing", NUM_PICTURES, unit="pictures") as advance:
             datasets = [bundled_dataset(), bundled_dataset("sumo-crossings")]
             report = run_demo(datasets, self.out, model=self.model, on_picture=lambda: advance(1))
