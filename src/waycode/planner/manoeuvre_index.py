@@ -63,7 +63,7 @@ class ManoeuvreIndex:
             if self.agent_ids[row] == agent_id:
                 return row
         available = ", ".join(self.agent_ids[row] for row in rows)
-        raise PlannerError(f"the index has no road user {agent_id!r} of scene {scene_id!r}; available: {available}")
+        raise PlannerError(f"the index has no agent {agent_id!r} of scene {scene_id!r}; available: {available}")
 
     def find(self, *, prefix: Sequence[int]) -> list[RecordedManoeuvre]:
         """All manoeuvres whose code starts with these tokens, in the order of the scenes."""
