@@ -174,7 +174,7 @@ def test_an_empty_index_is_empty(planner: Planner, tmp_path: Path) -> None:
 def test_what_is_not_in_the_index_is_one_sentence(index: ManoeuvreIndex, tmp_path: Path) -> None:
     with pytest.raises(PlannerError, match="no scene 'x'; it has 4 others"):
         index.row_of("x", "y")
-    with pytest.raises(PlannerError, match=f"no road user 'y' .* available: {index.agent_ids[0]}"):
+    with pytest.raises(PlannerError, match=f"no agent 'y' .* available: {index.agent_ids[0]}"):
         index.row_of(index.scene_ids[0], "y")
     with pytest.raises(PlannerError, match="0 tokens, expected 1 to 3"):
         index.find(prefix=[])
