@@ -17,7 +17,7 @@ from torch import Tensor
 
 from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
 from waycode.objectives import BaseObjective, Candidates, Objective, Setting, TerminalVariance, parse_objective
-from waycode.objectives.base import Then, Where
+from waycode.objectives.base import Then
 from waycode.planner.codes import TokenCode, Tokens, as_code, as_float64, rounded_code
 from waycode.planner.plan import Plan, PlannerError, PlanStatus
 from waycode.scene import Scene
@@ -450,7 +450,7 @@ def _descent_cost(objective: Objective) -> Objective:
 def _differentiable_parts(objective: BaseObjective) -> list[BaseObjective]:
     if objective.differentiable:
         return [objective]
-    if isinstance(objective, Then | Where):
+    if isinstance(objective, Then):
         return [leaf for part in objective.parts for leaf in _differentiable_parts(part)]
     return []
 
