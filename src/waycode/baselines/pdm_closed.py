@@ -52,9 +52,9 @@ _ONCOMING_M, _FAR_ONCOMING_M = 2.0, 6.0  # driven beside the route's lane: half 
 class PdmConfig:
     """PDM-Closed's parameters."""
 
-    offsets_m: tuple[float, ...] = (0.0, 1.0, -1.0)
+    offsets_m: tuple[float, ...] = (0.0, 1.0, -1.0)  # lateral offsets from the route, left positive
     speed_shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)  # of the road's target speed
-    horizon_s: float = 4.0
+    horizon_s: float = 4.0  # duration of the proposals
     idm: IdmConfig = field(
         default_factory=lambda: IdmConfig(acceleration_mps2=1.5, braking_mps2=3.0, fallback_speed_mps=15.0)
     )
@@ -119,7 +119,15 @@ class ProposalScores:
 def score_proposals(
     drives: Trajectory, others: Forecast[np.ndarray], *, road: Road, vehicle: Vehicle, dt_s: float
 ) -> ProposalScores:
-    """Scores K simulated proposals, trajectories of the rear axle."""
+    """Scores simulated proposals.
+
+    Args:
+        drives: K trajectories of the rear axle, from now on.
+        others: forecast of the other road users, at least 9 samples longer than `drives`.
+        road: the route.
+        vehicle: the ego's dimensions.
+        dt_s: time between samples.
+    """
     path = road.path
     centre_m = drives.at_centre(vehicle).position_m
     along, offset = path.project(centre_m)
@@ -187,7 +195,7 @@ def _time_to_collision(
     vehicle: Vehicle,
     dt_s: float,
 ) -> Float[np.ndarray, " K"]:
-    """1 for proposals that, at constant velocity, touch nobody relevant within a second of any sample."""
+    """0 for proposals that touch a relevant road user at constant velocity within a second of a sample, else 1."""
     value = np.ones(len(drives.heading_rad))
     car, other, step = _first_contacts(drives, others, TTC_LOOKS, vehicle=vehicle, dt_s=dt_s)
     angle = bearing(drives.position_m[car, step], drives.heading_rad[car, step], others.position_m[other, step])

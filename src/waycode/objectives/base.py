@@ -61,6 +61,10 @@ class BaseObjective(ABC):
         """The cost of every part of the objective by name, without weights."""
         return dict(zip(self.level_names, self.levels(candidates).unbind(dim=1), strict=True))
 
+    def differentiable_parts(self) -> "list[BaseObjective]":
+        """The parts that have a gradient; for a lexicographic objective, those of its levels."""
+        return [self] if self.differentiable else []
+
     def __add__(self, other: Objective) -> "Sum":
         return Sum((self, as_objective(other)))
 
@@ -226,6 +230,9 @@ class Then(_Combined):
     @property
     def differentiable(self) -> bool:  # type: ignore[override]
         return False  # a lexicographic order has no gradient
+
+    def differentiable_parts(self) -> list[BaseObjective]:
+        return [leaf for part in self.parts for leaf in part.differentiable_parts()]
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
         return torch.cat([part.levels(candidates) for part in self.parts], dim=1)

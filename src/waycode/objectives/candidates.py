@@ -1,6 +1,6 @@
 """`Candidates`: the argument of every objective. K trajectories of one agent, and their kinematics."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
 
 import numpy as np
@@ -55,13 +55,7 @@ class Candidates(SharedResults):
 
     def select(self, index: Int[Tensor, " k"] | slice) -> "Candidates":
         """Some of the candidates."""
-        return Candidates(
-            position_m=self.position_m[index],
-            std_m=self.std_m[index],
-            num_tokens=self.num_tokens,
-            dt_s=self.dt_s,
-            setting=self.setting,
-        )
+        return replace(self, position_m=self.position_m[index], std_m=self.std_m[index])
 
     @property
     def num_steps(self) -> int:

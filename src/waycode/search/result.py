@@ -1,4 +1,4 @@
-"""What a search returns: the final beam, its status, and a trace of every candidate it evaluated.
+"""The result of a search: the final beam, its status, and a trace of all evaluated candidates.
 
 Axes: B rows searched at once, K candidates, W beam entries, n tokens, M cost levels.
 """
