@@ -168,7 +168,7 @@ def test_a_map_that_ends_before_it_is_renewed_is_refused(devkit: None, radius_m:
 
 def test_planning_before_initialising_is_refused(devkit: None) -> None:
     planner = import_module("waycode.simulation.nuplan.planner").WaycodePlanner()
-    with pytest.raises(SimulationError, match="before it was initialised"):
+    with pytest.raises(SimulationError, match="call initialize before compute_planner_trajectory"):
         planner.compute_trajectory(at_frame(NOW))
 
 

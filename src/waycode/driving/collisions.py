@@ -272,9 +272,9 @@ def with_safety_margin(
     """The others enlarged by the margin, except those within it at sample 0, where all trajectories start."""
     if len(others) == 0 or (margin.ahead_m == 0 and margin.beside_m == 0):
         return others
-    everybody, now = np.arange(len(others)), np.zeros(len(others), np.int64)
+    everyone, now = np.arange(len(others)), np.zeros(len(others), np.int64)
     length_m, width_m = others.length_m + 2 * margin.ahead_m, others.width_m + 2 * margin.beside_m
-    grown = forecast_corners_m(replace(others, length_m=length_m, width_m=width_m), everybody, now)
+    grown = forecast_corners_m(replace(others, length_m=length_m, width_m=width_m), everyone, now)
     start = ego.select(0).samples(slice(0, 1)).corners_m(vehicle)
     apart = ~boxes_overlap(np.broadcast_to(start, grown.shape), grown)
     return replace(

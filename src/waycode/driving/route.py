@@ -1,7 +1,7 @@
 """From a route (sections of parallel lanes) to a path along lane centrelines, with the lane changes it requires.
 
-Scenes without a route (Waymo's) get the *expert route*: the lanes that the recorded ego drove on. It tells a planner
-which way to turn, as nuPlan's routes do, but not when or how.
+Scenes without a route (Waymo's) get the *expert route*: the lanes that the recorded ego drove on. Like
+nuPlan's routes it contains the turns to take, but not when or how to drive them.
 """
 
 import heapq

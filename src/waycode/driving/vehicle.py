@@ -108,7 +108,7 @@ def advance(state: VehicleState, command: Command, *, vehicle: Vehicle, dt_s: fl
 def steering_angle(
     yaw_rate_radps: Float[np.ndarray, " K"], speed_mps: Float[np.ndarray, " K"], *, vehicle: Vehicle
 ) -> Float[np.ndarray, " K"]:
-    """The steering angle for a yaw rate; 0 below 0.5 m/s, where the yaw rate says little about it."""
+    """The steering angle for a yaw rate; 0 below 0.5 m/s, where it is ill-conditioned."""
     rolling = np.abs(speed_mps) > 0.5
     curvature = yaw_rate_radps / np.where(rolling, speed_mps, 1.0)
     angle = np.where(rolling, np.arctan(vehicle.wheelbase_m * curvature), 0.0)

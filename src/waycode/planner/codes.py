@@ -54,7 +54,7 @@ def as_code(tokens: Tokens, *, levels: int, config: ModelConfig) -> TokenCode:
             f"the tokens have shape {list(values.shape)} and type {values.dtype}, "
             f"expected ids [n] (whole numbers) or latents [n, {config.token_dim}]"
         )
-    codebook = Codebook(levels, config.token_dim)
+    codebook = _codebook(levels, config.token_dim)
     wrong = [token for token in ids if not 0 <= token < len(codebook)]
     if wrong:
         raise PlannerError(
@@ -70,7 +70,7 @@ def rounded_code(latents: Float[Tensor, "n D"], levels: int | None) -> TokenCode
     """The nearest code of `levels` levels; None keeps the latents as they are."""
     if levels is None:
         return TokenCode(latents=as_float64(latents), ids=None, levels=None)
-    codebook = Codebook(levels, latents.shape[1])
+    codebook = _codebook(levels, latents.shape[1])
     ids = codebook.ids(latents)
     return TokenCode(latents=as_float64(codebook.codes(ids)), ids=tuple(ids.tolist()), levels=levels)
 
@@ -78,6 +78,12 @@ def rounded_code(latents: Float[Tensor, "n D"], levels: int | None) -> TokenCode
 def as_float64(values: Tensor) -> np.ndarray:
     """A tensor as a float64 array, detached."""
     return values.detach().cpu().double().numpy()
+
+
+def _codebook(levels: int, token_dim: int) -> Codebook:
+    if levels < 2:
+        raise PlannerError(f"levels is {levels}, expected at least 2")
+    return Codebook(levels, token_dim)
 
 
 def _check_latents(latents: np.ndarray, config: ModelConfig) -> None:

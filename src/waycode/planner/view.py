@@ -65,7 +65,7 @@ class View:
             levels: codebook levels per dimension of a token (the paper's N_l).
             gate: rank plans that the model is uncertain of behind all others.
             refine_steps: gradient steps after the search; they move the latents off the codebook's levels.
-            refine_objective: what the gradient steps minimise; by default the differentiable parts of `objective`.
+            refine_objective: the cost that gradient steps minimise; by default the differentiable parts of `objective`.
             deadline_s: time limit for search and refinement. The best plan found by then is returned.
         """
         objective = _as_function(objective)
@@ -147,17 +147,11 @@ class View:
             count: number of trajectories, and beam width of the search.
             depth, levels: as for `plan`.
         """
-        available = len(self.model.codebook(levels)) ** (self.model.config.num_tokens if depth is None else depth)
-        if not 1 <= count <= available:
+        config, gate = self.model.config, bool(self.sigma_max_m)
+        available = (levels**config.token_dim) ** (config.num_tokens if depth is None else depth)
+        if levels >= 2 and not 1 <= count <= available:  # `beam` checks the levels and the depth
             raise PlannerError(f"asked for {count} candidates, expected 1 to {available}: there are no more codes")
-        return self.beam(
-            TerminalVariance(),
-            count=count,
-            beam_width=count,
-            depth=depth,
-            levels=levels,
-            gate=bool(self.sigma_max_m),
-        )
+        return self.beam(TerminalVariance(), count=count, beam_width=count, depth=depth, levels=levels, gate=gate)
 
     def refine(
         self,
@@ -182,6 +176,8 @@ class View:
             deadline_s: time limit. The best latents found by then are returned.
             report: the objective whose costs the refined plan has; by default `objective`.
         """
+        if steps < 0:
+            raise PlannerError(f"steps is {steps}, expected at least 0")
         began, objective = self.clock(), _as_function(objective)
         limits = self._gate_limits(plan.depth) if gate else None
         descend = _descent_cost(objective)

@@ -28,7 +28,7 @@ class EgoHistory:
     rear_axle_m: Float[np.ndarray, "T 2"]
     heading_rad: Float[np.ndarray, " T"]
     velocity_mps: Float[np.ndarray, "T 2"]  # of the rear axle, in the ego's own frame (ahead, left)
-    acceleration_mps2: Float[np.ndarray, "T 2"]  # likewise
+    acceleration_mps2: Float[np.ndarray, "T 2"]  # of the rear axle, in the ego's own frame
     yaw_rate_radps: Float[np.ndarray, " T"]
     yaw_acceleration_radps2: Float[np.ndarray, " T"]
     vehicle: Vehicle

@@ -161,7 +161,7 @@ class _ForecastBoxes:
         if not blocking.any():
             return np.inf, 0.0
         nearest = int(np.where(blocking, gap, np.inf).argmin())
-        return float(gap[nearest]), float(max(0.0, self.velocity_mps[nearest] @ forward(heading[nearest])))
+        return float(gap[nearest]), float(max(0.0, self.velocity_mps[nearest] @ forward(heading)[nearest]))
 
 
 def _reactive_vehicles(scene: Scene, config: IdmConfig) -> tuple[ReactiveVehicle, ...]:
@@ -249,5 +249,5 @@ def _reactive_snapshot(state: IdmState) -> Snapshot:
         valid[row] = state.driving[index]
         point, angle = reactive.path.pose_at(state.along_m[index : index + 1], np.zeros(1))
         position[row], heading[row] = point[0], angle[0]
-        velocity[row] = state.speed_mps[index] * forward(angle[0])
+        velocity[row] = state.speed_mps[index] * forward(angle)[0]
     return replace(snapshot, position_m=position, heading_rad=heading, velocity_mps=velocity, valid=valid)

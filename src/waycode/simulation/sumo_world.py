@@ -66,7 +66,7 @@ class LiveWorld:
 
     Args:
         sumo: the `libsumo` module, with the simulation at `step`.
-        traffic: what was simulated.
+        traffic: network and demand of the simulation.
         ego: id of the ego.
         links: signal links to report.
         spells: controller of the other drivers.

@@ -215,7 +215,7 @@ def _time_to_collision_s(
     velocity = boxes.speed_mps[..., None] * forward(boxes.heading_rad) - own_velocity[None]  # relative to the ego
     offset = boxes.centre_m - ego.centre_m[None]
     reach = _reach_m(ego, boxes)[:, None]
-    # The closest approach on the straight lines sorts out most pairs before any box is looked at.
+    # The closest approach on straight lines excludes most pairs before boxes are compared.
     nearest_s = np.clip(-(offset * velocity).sum(-1) / np.maximum((velocity**2).sum(-1), 1e-12), 0, horizon_s)
     passes = np.linalg.norm(offset + nearest_s[..., None] * velocity, axis=-1) < reach
     track, step = np.nonzero(counted & passes & (ego.speed_mps > TTC_STOPPED_MPS))
