@@ -11,7 +11,7 @@ import pytest
 from scenes import bare_scene, small_scene
 from waycode.dataset.dataset import Dataset
 from waycode.driving import Vehicle
-from waycode.scene import GraphOrigin, Lanes, LaneType, MapFeatures, Polylines, Tracks, TrackType, as_pairs
+from waycode.scene import GraphOrigin, Lanes, LaneType, MapFeatures, Polylines, Scene, Tracks, TrackType, as_pairs
 from waycode.scene.frames import rotate
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.history import (
@@ -20,7 +20,6 @@ from waycode.simulation.history import (
     ego_from_centre,
     others_of,
     recorded_ego,
-    replay_log,
 )
 from waycode.simulation.metrics import METRICS, Assessment, MetricResult, closed_loop_score, score_run
 from waycode.simulation.metrics.results import StatisticKind, series_statistics
@@ -51,6 +50,13 @@ def road() -> MapFeatures:
         ),
         drivable_areas=Polylines.of([np.array(area)]),
     )
+
+
+def replay_log(scene: Scene) -> History:
+    """The run in which the ego drives exactly as recorded, from the current step to the last."""
+    first, last = scene.current_step, scene.num_steps - 1
+    ego, tracks = recorded_ego(scene, first=first, last=last), others_of(scene.tracks, first=first, last=last)
+    return History(scene_id=scene.id, ego=ego, tracks=tracks, map=scene.map, route=scene.route, expert=ego)
 
 
 def moving(x_m: float, y_m: float = 0.0, *, speed_mps: float, heading_deg: float = 0.0, steps: int = 151) -> EgoHistory:
@@ -135,7 +141,7 @@ def test_a_replay_is_the_log_from_the_current_step_on_and_leaves_the_ego_out_of_
 
 
 def test_a_scene_without_an_ego_or_with_an_unseen_one_is_refused() -> None:
-    with pytest.raises(SimulationError, match="bare has no ego"):
+    with pytest.raises(SimulationError, match="scene 'bare' has no ego"):
         replay_log(bare_scene())
     scene = small_scene(num_steps=6)
     valid = scene.tracks.valid.copy()

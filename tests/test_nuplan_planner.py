@@ -162,13 +162,13 @@ def test_a_planner_can_be_sent_to_a_worker(devkit: None) -> None:
 
 @pytest.mark.parametrize(("radius_m", "renewed_m"), [(100.0, 100.0), (100.0, 0.0), (-1.0, -2.0)])
 def test_a_map_that_ends_before_it_is_renewed_is_refused(devkit: None, radius_m: float, renewed_m: float) -> None:
-    with pytest.raises(SimulationError, match="expected 0 < the first < the second"):
+    with pytest.raises(SimulationError, match="expected 0 < map_renewed_m < map_radius_m"):
         planner_for(Recorder(), map_radius_m=radius_m, map_renewed_m=renewed_m)
 
 
 def test_planning_before_initialising_is_refused(devkit: None) -> None:
     planner = import_module("waycode.simulation.nuplan.planner").WaycodePlanner()
-    with pytest.raises(SimulationError, match="before it was initialised"):
+    with pytest.raises(SimulationError, match="call initialize before compute_planner_trajectory"):
         planner.compute_trajectory(at_frame(NOW))
 
 

@@ -52,9 +52,9 @@ _ONCOMING_M, _FAR_ONCOMING_M = 2.0, 6.0  # driven beside the route's lane: half 
 class PdmConfig:
     """PDM-Closed's parameters."""
 
-    offsets_m: tuple[float, ...] = (0.0, 1.0, -1.0)
+    offsets_m: tuple[float, ...] = (0.0, 1.0, -1.0)  # lateral offsets from the route, left positive
     speed_shares: tuple[float, ...] = (0.2, 0.4, 0.6, 0.8, 1.0)  # of the road's target speed
-    horizon_s: float = 4.0
+    horizon_s: float = 4.0  # duration of the proposals
     idm: IdmConfig = field(
         default_factory=lambda: IdmConfig(acceleration_mps2=1.5, braking_mps2=3.0, fallback_speed_mps=15.0)
     )
@@ -119,66 +119,36 @@ class ProposalScores:
 def score_proposals(
     drives: Trajectory, others: Forecast[np.ndarray], *, road: Road, vehicle: Vehicle, dt_s: float
 ) -> ProposalScores:
-    """Scores K simulated proposals, trajectories of the rear axle."""
+    """Scores simulated proposals.
+
+    Args:
+        drives: K trajectories of the rear axle, from now on.
+        others: forecast of the other road users, at least 9 samples longer than `drives`.
+        road: the route.
+        vehicle: the ego's dimensions.
+        dt_s: time between samples.
+    """
     path = road.path
     centre_m = drives.at_centre(vehicle).position_m
     along, offset = path.project(centre_m)
     index = path.index_at(along)
     half_width = path.half_width_m[index]
     in_one_lane = np.abs(offset) + vehicle.width_m / 2 <= half_width
-    no_collision, collision_step = _collisions(drives, others, in_one_lane, vehicle=vehicle, dt_s=dt_s)
+    no_collision, keeps_ttc, collision_step = _conflicts(
+        drives, others, in_one_lane, path.in_junction[index], vehicle=vehicle, dt_s=dt_s
+    )
     multiplier = no_collision * _on_road(drives, road.drivable, vehicle)
     multiplier = multiplier * _direction(centre_m, np.abs(offset) > 2 * half_width)
     progress = (along[:, -1] - along[:, 0]) * multiplier
     best = float(progress.max())
     share = progress / best if best > _MIN_PROGRESS_M else (multiplier > 0).astype(np.float64)
-    keeps_ttc = _time_to_collision(drives, others, in_one_lane, path.in_junction[index], vehicle=vehicle, dt_s=dt_s)
     moves = motion(drives.speed_mps[..., None] * forward(drives.heading_rad), drives.heading_rad, dt_s=dt_s)
     weighted = _PROGRESS_WEIGHT * share + _TTC_WEIGHT * keeps_ttc + _COMFORT_WEIGHT * within_comfort(moves)
     total = multiplier * weighted / (_PROGRESS_WEIGHT + _TTC_WEIGHT + _COMFORT_WEIGHT)
     return ProposalScores(total=total, collision_step=collision_step)
 
 
-def _collisions(
-    drives: Trajectory,
-    others: Forecast[np.ndarray],
-    in_one_lane: Bool[np.ndarray, "K S"],
-    *,
-    vehicle: Vehicle,
-    dt_s: float,
-) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
-    """1 without an at-fault collision, 0.5 with an object, 0 with a road user; and the sample of the first."""
-    count = len(drives.heading_rad)
-    value, first_step = np.ones(count), np.full(count, np.inf)
-    car, other, step = _first_contacts(drives, others, (0,), vehicle=vehicle, dt_s=dt_s)
-    rear_axle, heading = drives.position_m[car, step], drives.heading_rad[car, step]
-    collision_type = classify_collisions(
-        drives.speed_mps[car, step],
-        np.linalg.norm(others.velocity_mps[other, step], axis=1),
-        bearing_rad=bearing(rear_axle, heading, others.position_m[other, step]),
-        front=front_overlaps(rear_axle, heading, forecast_corners_m(others, other, step), vehicle=vehicle),
-    )
-    at_fault = is_at_fault(collision_type, in_one_lane=in_one_lane[car, step])
-    worth = np.where(others.types[other] == TrackType.OTHER, 0.5, 0.0)
-    np.minimum.at(value, car[at_fault], worth[at_fault])
-    np.minimum.at(first_step, car[at_fault], step[at_fault].astype(np.float64))
-    return value, first_step
-
-
-def _first_contacts(
-    drives: Trajectory, others: Forecast[np.ndarray], looks: tuple[int, ...], *, vehicle: Vehicle, dt_s: float
-) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-    """Pairs (proposal, other) that ever touch, with the sample of the first contact; not those that touch now."""
-    car, other, step, look = box_overlaps(drives, others, vehicle=vehicle, looks=looks, dt_s=dt_s)
-    touching_now = np.zeros((len(drives.heading_rad), len(others)), np.bool_)
-    now = (step == 0) & (look == 0)
-    touching_now[car[now], other[now]] = True
-    later = ~touching_now[car, other]
-    pairs, first = np.unique(car[later] * max(len(others), 1) + other[later], return_index=True)  # sorted by sample
-    return pairs // max(len(others), 1), pairs % max(len(others), 1), step[later][first]
-
-
-def _time_to_collision(
+def _conflicts(
     drives: Trajectory,
     others: Forecast[np.ndarray],
     in_one_lane: Bool[np.ndarray, "K S"],
@@ -186,14 +156,44 @@ def _time_to_collision(
     *,
     vehicle: Vehicle,
     dt_s: float,
-) -> Float[np.ndarray, " K"]:
-    """1 for proposals that, at constant velocity, touch nobody relevant within a second of any sample."""
-    value = np.ones(len(drives.heading_rad))
-    car, other, step = _first_contacts(drives, others, TTC_LOOKS, vehicle=vehicle, dt_s=dt_s)
-    angle = bearing(drives.position_m[car, step], drives.heading_rad[car, step], others.position_m[other, step])
-    counts = is_relevant_for_ttc(angle, in_one_lane=in_one_lane[car, step], in_junction=in_junction[car, step])
-    value[car[counts & (drives.speed_mps[car, step] > TTC_STOPPED_MPS)]] = 0.0
-    return value
+) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
+    """Scores of collisions and time to collision, and the sample of the first at-fault collision.
+
+    Collisions: 1 without an at-fault collision, 0.5 with an object, 0 with a road user. Time to collision: 0 if a
+    relevant road user is touched within a second of a sample at constant velocity, else 1. The first contact with each
+    road user counts; road users that are touched now do not.
+    """
+    count = len(drives.heading_rad)
+    no_collision, keeps_ttc, first_step = np.ones(count), np.ones(count), np.full(count, np.inf)
+    car, other, step, look = box_overlaps(drives, others, vehicle=vehicle, looks=TTC_LOOKS, dt_s=dt_s)
+    touched_now = np.zeros((count, len(others)), np.bool_)
+    now = (step == 0) & (look == 0)
+    touched_now[car[now], other[now]] = True
+
+    def first_contacts(counted: Bool[np.ndarray, " n"]) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+        """Proposal, other, sample and bearing of the first contact of each pair; overlaps are sorted by sample."""
+        rows = np.flatnonzero(counted & ~touched_now[car, other])
+        _, first = np.unique(car[rows] * len(others) + other[rows], return_index=True)
+        k, j, s = car[rows[first]], other[rows[first]], step[rows[first]]
+        return k, j, s, bearing(drives.position_m[k, s], drives.heading_rad[k, s], others.position_m[j, s])
+
+    k, j, s, angle = first_contacts(look == 0)
+    corners = forecast_corners_m(others, j, s)
+    collision_type = classify_collisions(
+        drives.speed_mps[k, s],
+        np.linalg.norm(others.velocity_mps[j, s], axis=1),
+        bearing_rad=angle,
+        front=front_overlaps(drives.position_m[k, s], drives.heading_rad[k, s], corners, vehicle=vehicle),
+    )
+    at_fault = is_at_fault(collision_type, in_one_lane=in_one_lane[k, s])
+    worth = np.where(others.types[j] == TrackType.OTHER, 0.5, 0.0)
+    np.minimum.at(no_collision, k[at_fault], worth[at_fault])
+    np.minimum.at(first_step, k[at_fault], s[at_fault].astype(np.float64))
+
+    k, j, s, angle = first_contacts(look >= 0)
+    counts = is_relevant_for_ttc(angle, in_one_lane=in_one_lane[k, s], in_junction=in_junction[k, s])
+    keeps_ttc[k[counts & (drives.speed_mps[k, s] > TTC_STOPPED_MPS)]] = 0.0
+    return no_collision, keeps_ttc, first_step
 
 
 def _on_road(drives: Trajectory, drivable: DrivableArea | None, vehicle: Vehicle) -> Float[np.ndarray, " K"]:

@@ -1,4 +1,4 @@
-"""Drivers for reference: constant velocity as a floor, log replay as a ceiling. n recorded, T planned samples."""
+"""Constant velocity as a lower and log replay as an upper reference. Axes: n recorded, T planned samples."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -10,15 +10,15 @@ from waycode.driving import Observation, Trajectory
 from waycode.scene import Scene, WaycodeError
 from waycode.scene.geometry import arclengths, forward, interpolate, project
 
-_NEARBY_STEPS = 30  # the ego is matched with the log around now, not where the log passes the same place later
-_CATCH_UP_S = 2.0  # time in which a plan makes up for the tracker's lag
+_NEARBY_STEPS = 30  # the ego is matched with this part of the log: it may pass the same place again later
+_CATCH_UP_S = 2.0  # time in which a plan compensates for the tracker's lag
 
 
 @dataclass(frozen=True, kw_only=True)
 class ConstantVelocity:
     """Drives straight ahead at the current speed."""
 
-    horizon_s: float = 4.0
+    horizon_s: float = 4.0  # duration of a plan
 
     def reset(self, observation: Observation) -> None:
         return None
@@ -40,12 +40,12 @@ class ReplayError(WaycodeError):
 class LogReplay:
     """Drives the recorded future of one scene's ego. Unlike all other drivers it knows the log.
 
-    A tracker always lags a little. If plans started where the log is now, the ego would turn where the log turns in
-    time, not where the road does. A plan therefore starts beside the ego, keeps to the log's path and catches up.
+    A tracker lags. If plans started at the log's current position, a lagging ego would leave the log's path in bends.
+    A plan therefore starts at the point of the path nearest to the ego and catches up with the log.
     """
 
-    log: Scene
-    horizon_s: float = 4.0
+    log: Scene  # with the recorded future
+    horizon_s: float = 4.0  # duration of a plan
 
     def __post_init__(self) -> None:
         if self.log.tracks.ego_index is None:

@@ -1,4 +1,4 @@
-"""What drivers, objectives, traffic and metrics share: vehicles, trackers, trajectories, routes, forecasts, IDM.
+"""Shared by drivers, objectives, traffic and metrics: vehicles, trackers, trajectories, routes, forecasts, IDM.
 
 Axes: K vehicles at once (a simulation has one, a planner tries many), T samples of a trajectory, P points of a path.
 """

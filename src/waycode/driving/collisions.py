@@ -1,7 +1,7 @@
 """nuPlan's rules for at-fault collisions and time to collision, shared by metrics, baselines and objectives.
 
-Callers bring their own inputs (recorded tracks or forecasts, lane polygons or offsets from a centreline); the rules are
-here only. Axes: *n pairs of the ego and another road user at one time; K trajectories, S samples, J others.
+Callers differ in their inputs (recorded tracks or forecasts, lane polygons or offsets from a centreline), not in the
+rules. Axes: *n pairs of the ego and another road user at one time; K trajectories, S samples, J others.
 """
 
 from dataclasses import dataclass, replace
@@ -17,15 +17,15 @@ from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap, forward
 
 # All values but the bumper's depth are nuPlan's.
-STOPPED_MPS = 0.05  # a road user (the ego too) that is not faster has stopped when a collision is classified
-TTC_STOPPED_MPS = 0.005  # an ego that is not faster has no time to collision
+STOPPED_MPS = 0.05  # up to this speed a road user counts as stopped when a collision is classified
+TTC_STOPPED_MPS = 0.005  # up to this speed the ego has no time to collision
 AHEAD_RAD = np.radians(30.0)  # a smaller bearing is ahead
 BEHIND_RAD = np.radians(150.0)  # a larger bearing is behind
-BUMPER_DEPTH_M = 0.05  # of the front bumper as planners test it; nuPlan's metric tests the front edge, a line
+BUMPER_DEPTH_M = 0.05  # depth of the front bumper in planners; nuPlan's metric tests the front edge, a line
 
 
 class CollisionType(IntEnum):
-    """What kind of contact a collision is, seen from the ego."""
+    """Type of a collision, from the ego's point of view."""
 
     STOPPED_EGO = 0
     STOPPED_TRACK = 1
@@ -133,10 +133,10 @@ def is_relevant_for_ttc(
 
 @dataclass(frozen=True, kw_only=True)
 class SafetyMargin:
-    """How much larger than they are the boxes of others are taken to be, on each side."""
+    """Enlargement of the boxes of other road users."""
 
-    ahead_m: float = 0.0  # at both ends
-    beside_m: float = 0.0
+    ahead_m: float = 0.0  # at the front and at the rear
+    beside_m: float = 0.0  # at each side
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class Conflicts:
     keeps_time_to_collision: Bool[np.ndarray, " K"]  # never less than 0.9 s to a collision at constant velocity
 
 
-TTC_LOOKS = (0, 3, 6, 9)  # samples ahead at which boxes are compared; nuPlan requires more than 0.95 s at 10 Hz
+TTC_LOOKS = (0, 3, 6, 9)  # tested samples ahead, up to 0.9 s at 10 Hz; nuPlan requires more than 0.95 s
 
 
 def find_conflicts(
@@ -163,8 +163,8 @@ def find_conflicts(
 ) -> Conflicts:
     """At-fault collisions and time to collision of K trajectories, in one pass over the overlapping boxes.
 
-    Contacts that exist now do not count. The first contact with a road user decides whose fault all contacts with it
-    are; a road user that the ego hits blamelessly does not count for the time to collision either.
+    Contacts that exist now do not count. The first contact with a road user decides about fault for all contacts with
+    it. A road user that is hit without fault does not count for the time to collision.
 
     Args:
         trajectories: K trajectories of S samples from now on.
@@ -173,7 +173,7 @@ def find_conflicts(
         in_one_lane: whether the ego keeps to one lane at each sample.
         in_junction: whether it is in a junction.
         margin: enlarges the others for collisions, not for the time to collision.
-        stride: every `stride`-th sample is looked at.
+        stride: every `stride`-th sample is tested.
         dt_s: time between samples.
     """
     ego = trajectories.at_rear_axle(vehicle)
@@ -199,7 +199,7 @@ def find_conflicts(
             vehicle=vehicle,
         ),
     )
-    # An ego that rolls back, or a contact behind it, is left to the other side: braking is then no remedy.
+    # Contacts behind the ego, or while it rolls back, are not its fault: braking would not avoid them.
     at_fault = is_at_fault(collision_type, in_one_lane=one_lane[hit])
     at_fault &= (step[hit] > 0) & (speed[hit] > STOPPED_MPS) & (angle[hit] < BEHIND_RAD)
     # Overlaps are sorted by (trajectory, other, sample): the first of a pair is its first contact.
@@ -234,7 +234,7 @@ def box_overlaps(
         vehicle: the ego's dimensions.
         looks: samples to look ahead; 0 compares the boxes as they are.
         grown: the others with enlarged boxes, which are compared at look 0; by default `others`.
-        stride: every `stride`-th sample is looked at.
+        stride: every `stride`-th sample is tested.
         dt_s: time between samples.
     """
     grown = others if grown is None else grown
@@ -272,9 +272,9 @@ def with_safety_margin(
     """The others enlarged by the margin, except those within it at sample 0, where all trajectories start."""
     if len(others) == 0 or (margin.ahead_m == 0 and margin.beside_m == 0):
         return others
-    everybody, now = np.arange(len(others)), np.zeros(len(others), np.int64)
+    everyone, now = np.arange(len(others)), np.zeros(len(others), np.int64)
     length_m, width_m = others.length_m + 2 * margin.ahead_m, others.width_m + 2 * margin.beside_m
-    grown = forecast_corners_m(replace(others, length_m=length_m, width_m=width_m), everybody, now)
+    grown = forecast_corners_m(replace(others, length_m=length_m, width_m=width_m), everyone, now)
     start = ego.select(0).samples(slice(0, 1)).corners_m(vehicle)
     apart = ~boxes_overlap(np.broadcast_to(start, grown.shape), grown)
     return replace(

@@ -1,4 +1,4 @@
-"""`Forecast`: where the other road users will be, as boxes over the horizon. Axes: J others, F samples (0 is now)."""
+"""`Forecast`: boxes of the other road users over the horizon. Axes: J others, F samples (0 is now)."""
 
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
@@ -64,17 +64,16 @@ def constant_velocity_forecast(
     reach_m: float = 100.0,
     braking: bool = False,
 ) -> Forecast[np.ndarray]:
-    """Everybody observed at the current step keeps velocity and heading.
+    """All road users observed at the current step keep their velocity and heading.
 
     Args:
         scene: the scene; nothing after its current step is read.
-        agent: the track that is planned for, which is left out.
+        agent: the planning agent's track, which is left out; None keeps all.
         num_steps: samples after the current one; F = num_steps + 1.
-        near: with a state, only road users within `reach_m` of its rear axle are forecast.
-        reach_m: that distance.
-        braking: road users that drive in the direction of `near` and have been slowing down go on braking for a
-            second. Not those that come the other way: extrapolated straight ahead around a bend, they would seem to
-            stop in the ego's lane.
+        near: if given, only road users within `reach_m` of its rear axle are forecast.
+        reach_m: largest distance from `near`.
+        braking: road users that drive in the direction of `near` and have been slowing down brake for another second.
+            Oncoming ones do not: extrapolated straight ahead in a bend, they would stop in the ego's lane.
     """
     tracks, now = scene.tracks, scene.current_step
     position = tracks.position_m[:, now].astype(np.float64)
@@ -100,7 +99,7 @@ def constant_velocity_forecast(
 
 
 def recorded_forecast(scene: Scene, agent: int | None, *, num_steps: int) -> Forecast[np.ndarray]:
-    """What the others did in the recording, for analysis: a planner cannot know it. Invalid where not observed.
+    """The recorded motion of the others, invalid where not observed. For analysis: a planner cannot know it.
 
     Args: as for `constant_velocity_forecast`.
     """

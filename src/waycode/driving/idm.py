@@ -11,9 +11,9 @@ class IdmConfig:
     """Parameters of a driver."""
 
     gap_m: float = 1.0  # minimum gap to a standing leader
-    headway_s: float = 1.5
-    acceleration_mps2: float = 1.0
-    braking_mps2: float = 2.0
+    headway_s: float = 1.5  # time gap to the leader
+    acceleration_mps2: float = 1.0  # largest acceleration
+    braking_mps2: float = 2.0  # largest deceleration
     exponent: float = 10.0  # nuPlan's value
     fallback_speed_mps: float = 10.0  # target speed where no limit is known
 

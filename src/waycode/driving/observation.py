@@ -1,4 +1,4 @@
-"""What a driver observes, and what a driver is."""
+"""`Observation`, the input of a driver, and the `Driver` protocol."""
 
 from dataclasses import dataclass
 from typing import Protocol, TypeVar, runtime_checkable
@@ -12,7 +12,7 @@ DriverState = TypeVar("DriverState")
 
 @dataclass(frozen=True, kw_only=True)
 class Observation:
-    """The world up to now. The scene ends at its current step, so that no future can be read from it."""
+    """The world up to now. The scene ends at its current step, so it contains no future."""
 
     scene: Scene  # tracks and signals as simulated so far; the ego is `scene.tracks.ego_index`
     ego: VehicleState  # a single vehicle, exact; the track is rounded to float32
@@ -31,8 +31,8 @@ class Observation:
 class Driver(Protocol[DriverState]):
     """Plans at every step of a simulation.
 
-    A driver is a value without hidden state. Whatever it has to remember within a scenario is the state that `plan`
-    takes and returns, as in `waycode.simulation.traffic.Traffic`.
+    A driver has no hidden state. `plan` takes and returns the state within a scenario, as
+    `waycode.simulation.traffic.Traffic` does.
     """
 
     def reset(self, observation: Observation) -> DriverState:

@@ -26,7 +26,7 @@ _ON_PATH_M = 1.5  # less than half a lane width: a stop point on the next lane i
 
 @dataclass(frozen=True)
 class Path:
-    """Points `SPACING_M` apart, with what is known of the lane at each."""
+    """Points `SPACING_M` apart, with properties of the lane at each."""
 
     points_m: Float[np.ndarray, "P 2"]
     heading_rad: Float[np.ndarray, " P"]  # unwrapped
@@ -48,7 +48,7 @@ class Path:
     ) -> tuple[Float[np.ndarray, "*shape"], Float[np.ndarray, "*shape"]]:
         """Arclength of the nearest point and signed offset from it (left positive); the ends are extended straight.
 
-        By the nearest of the dense points, so without a search over segments.
+        Uses the nearest of the dense points, which is faster than a search over segments.
         """
         _, nearest = self._tree.query(position_m)
         away = position_m - self.points_m[nearest]
@@ -170,7 +170,7 @@ def stop_points_on(
 ) -> tuple[Float[np.ndarray, " G"], Bool[np.ndarray, " G"]]:
     """Arclength of each light's stop point along the path, and whether the light applies to the path.
 
-    Several ways start at one stop line, so the middle of the signalled lane must lie on the path too.
+    Several lanes start at one stop line, so the middle of the signalled lane must lie on the path too.
     """
     if len(signals) == 0:
         return np.zeros(0), np.zeros(0, np.bool_)

@@ -1,4 +1,4 @@
-"""`Road`: what stays the same of an agent's surroundings during a scenario, prepared once."""
+"""`Road`: the part of an agent's surroundings that stays constant during a scenario."""
 
 from dataclasses import dataclass
 from functools import cached_property
@@ -21,8 +21,8 @@ _SAME_ROAD_M, _SAME_ROAD_RAD = 50.0, np.radians(30)  # vehicles this near, in th
 class Road:
     """The path along an agent's route with target speeds and stop lines, and the drivable area around it."""
 
-    map: MapFeatures
-    path: Path  # P points
+    map: MapFeatures  # for the drivable area
+    path: Path  # along the route; P points
     speed_mps: Float[np.ndarray, " P"]  # target speed at each point: the limit, less in bends and before them
     stop_m: Float[np.ndarray, " G"]  # arclength of each signal's stop line along the path
     is_on_path: Bool[np.ndarray, " G"]  # whether the signal controls this path
@@ -35,8 +35,8 @@ class Road:
             scene: the scene with map, signals and, if known, a route.
             state: the vehicle that will drive, a single one.
             vehicle: its dimensions.
-            fallback_mps: target speed where no limit is known, unless vehicles on the same road were observed to
-                drive faster.
+            fallback_mps: target speed where no limit is known; the highest speed observed on the same road if that
+                is higher.
         """
         path = route_path(
             scene,
@@ -56,7 +56,7 @@ class Road:
 
     @cached_property
     def drivable(self) -> DrivableArea | None:
-        """The drivable area of the whole map; None if the map does not tell."""
+        """The drivable area of the whole map; None if the map has neither areas nor lanes."""
         return DrivableArea.of(self.map)
 
     def red_stop_m(self, scene: Scene) -> Float[np.ndarray, " r"]:

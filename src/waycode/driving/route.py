@@ -1,7 +1,7 @@
-"""From a route (sections of parallel lanes) to a path along lane centrelines, with lane changes where the route asks.
+"""From a route (sections of parallel lanes) to a path along lane centrelines, with the lane changes it requires.
 
-Scenes without a route (Waymo's) get the *expert route*: the lanes that the recorded ego drove on. It tells a planner
-which way to turn, as nuPlan's routes do, but not when or how.
+Scenes without a route (Waymo's) get the *expert route*: the lanes that the recorded ego drove on. Like
+nuPlan's routes it contains the turns to take, but not when or how to drive them.
 """
 
 import heapq
@@ -150,7 +150,7 @@ def _change_lane(
         one, other: arrays of `PATH_ROW`.
         from_m: arclength of `one` at which the change starts; later if `other` begins only there (a turn pocket).
         speed_mps: sets the length of the change.
-        start_share: how far the vehicle is between the two already, from 0 (on `one`) to 1.
+        start_share: completed share of the change at its start, from 0 (on `one`) to 1 (on `other`).
     """
     along, along_other = arclengths(one["points_m"]), arclengths(other["points_m"])
     at = project(one["points_m"], other["points_m"])[0]
@@ -182,17 +182,16 @@ def _cheapest_arrival(
     graph: LaneGraph, lane: int, best: dict[int, tuple[float, tuple[int, ...]]]
 ) -> tuple[float, tuple[int, ...]]:
     """The cheapest sequence that ends on `lane`, from those that end one sample earlier."""
-    ways = []
+    arrivals = []
     for before, (cost, chain) in best.items():
         if before == lane:
-            ways.append((cost, chain))
+            arrivals.append((cost, chain))
         elif (onward := graph.lanes_between(before, lane)) is not None:
-            ways.append((cost + _MATCH_SUCCESSOR_COST, (*chain, *onward)))
+            arrivals.append((cost + _MATCH_SUCCESSOR_COST, (*chain, *onward)))
         else:
-            ways.append(
-                (cost + (_MATCH_NEIGHBOUR_COST if lane in graph.beside[before] else _MATCH_JUMP_COST), (*chain, lane))
-            )
-    return min(ways, default=(0.0, (lane,)))
+            price = _MATCH_NEIGHBOUR_COST if lane in graph.beside[before] else _MATCH_JUMP_COST
+            arrivals.append((cost + price, (*chain, lane)))
+    return min(arrivals, default=(0.0, (lane,)))
 
 
 def _as_route(graph: LaneGraph, visited: list[int]) -> Route:

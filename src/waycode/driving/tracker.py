@@ -53,7 +53,7 @@ class Tracker(Protocol):
 
 @dataclass(frozen=True, kw_only=True)
 class PerfectTracker:
-    """The vehicle is always exactly where the trajectory says."""
+    """The vehicle is exactly on the trajectory at every step."""
 
     def follow(
         self, state: VehicleState, reference: Trajectory, *, num_steps: int, vehicle: Vehicle, dt_s: float
@@ -84,16 +84,17 @@ class PerfectTracker:
 class LqrTracker:
     """nuPlan's tracker with nuPlan's parameters."""
 
+    # Weights of the LQR costs: errors at the horizon, and inputs.
     speed_weight: float = 10.0
     acceleration_weight: float = 1.0
     lateral_weight: float = 1.0
     heading_weight: float = 10.0
     steering_rate_weight: float = 1.0
     horizon_steps: int = 10
-    jerk_penalty: float = 1e-4
-    curvature_rate_penalty: float = 1e-2
-    stopping_speed_mps: float = 0.2
-    stopping_gain_1ps: float = 0.5
+    jerk_penalty: float = 1e-4  # of the fit of the reference speed
+    curvature_rate_penalty: float = 1e-2  # of the fit of the reference curvature
+    stopping_speed_mps: float = 0.2  # if current and reference speed are not higher, the vehicle only brakes
+    stopping_gain_1ps: float = 0.5  # acceleration per speed difference while stopping
 
     def follow(
         self, state: VehicleState, reference: Trajectory, *, num_steps: int, vehicle: Vehicle, dt_s: float
@@ -116,8 +117,8 @@ class LqrTracker:
     ) -> Trajectory:
         """A stop that compensates for the tracker's gain.
 
-        The tracker commands only a share of the speed difference at the horizon, so it follows a plain stop by
-        crawling. The reference speed is therefore lowered by what makes up for that, below zero if necessary.
+        The tracker commands only a share of the speed difference at the horizon, so it turns a plain stop into a
+        crawl. A lower reference speed, below zero if necessary, compensates for that.
         """
         count, horizon = round(STOP_HORIZON_S / dt_s) + 1, self.horizon_steps
         speed, acceleration = max(0.0, float(state.speed_mps[0])), float(state.acceleration_mps2[0])

@@ -12,7 +12,7 @@ from waycode.scene.geometry import box_corners, forward
 
 ReferencePoint = Literal["centre", "rear-axle"]
 
-STOP_HORIZON_S = 4.0
+STOP_HORIZON_S = 4.0  # duration of a braking trajectory
 HARD_BRAKING_MPS2 = 4.05  # nuPlan's comfort bound
 
 
@@ -104,7 +104,7 @@ class Trajectory:
 
 
 def trajectory_fault(trajectory: object) -> str | None:
-    """What is wrong with the trajectory that a driver returned, in one sentence; None if nothing is."""
+    """Describes the fault of a trajectory that a driver returned, in one sentence; None if it is valid."""
     if not isinstance(trajectory, Trajectory):
         return f"the driver returned a {type(trajectory).__name__}, expected a Trajectory"
     steps = np.shape(trajectory.position_m)[0] if np.ndim(trajectory.position_m) else 0

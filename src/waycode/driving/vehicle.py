@@ -20,9 +20,9 @@ class Vehicle:
     length_m: float = _NUPLAN_LENGTH_M
     width_m: float = 2.297
     wheelbase_m: float = _NUPLAN_WHEELBASE_M
-    rear_axle_to_centre_m: float = _NUPLAN_REAR_AXLE_TO_CENTRE_M
-    max_steering_rad: float = np.pi / 3
-    acceleration_lag_s: float = 0.2
+    rear_axle_to_centre_m: float = _NUPLAN_REAR_AXLE_TO_CENTRE_M  # to the centre of the bounding box
+    max_steering_rad: float = np.pi / 3  # of the front wheels, to each side
+    acceleration_lag_s: float = 0.2  # time constants of first-order lags
     steering_lag_s: float = 0.05
 
     def __post_init__(self) -> None:
@@ -54,12 +54,12 @@ class Vehicle:
 class VehicleState:
     """State of K vehicles at one time. The rear axle moves along the heading, so its speed is a scalar."""
 
-    rear_axle_m: Float[np.ndarray, "K 2"]
+    rear_axle_m: Float[np.ndarray, "K 2"]  # centre of the rear axle, in the scene frame
     heading_rad: Float[np.ndarray, " K"]
-    speed_mps: Float[np.ndarray, " K"]
-    acceleration_mps2: Float[np.ndarray, " K"]
-    steering_rad: Float[np.ndarray, " K"]
-    yaw_rate_radps: Float[np.ndarray, " K"]
+    speed_mps: Float[np.ndarray, " K"]  # along the heading; negative backwards
+    acceleration_mps2: Float[np.ndarray, " K"]  # along the heading
+    steering_rad: Float[np.ndarray, " K"]  # angle of the front wheels, left positive
+    yaw_rate_radps: Float[np.ndarray, " K"]  # left positive
 
     def centre_m(self, vehicle: Vehicle) -> Float[np.ndarray, "K 2"]:
         """Centre of the bounding box."""
@@ -74,14 +74,7 @@ class VehicleState:
 
     def repeated(self, count: int) -> "VehicleState":
         """A single vehicle repeated `count` times."""
-        return VehicleState(
-            rear_axle_m=np.repeat(self.rear_axle_m, count, axis=0),
-            heading_rad=np.repeat(self.heading_rad, count),
-            speed_mps=np.repeat(self.speed_mps, count),
-            acceleration_mps2=np.repeat(self.acceleration_mps2, count),
-            steering_rad=np.repeat(self.steering_rad, count),
-            yaw_rate_radps=np.repeat(self.yaw_rate_radps, count),
-        )
+        return VehicleState(**{name: np.repeat(values, count, axis=0) for name, values in vars(self).items()})
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -93,7 +86,7 @@ class Command:
 
 
 def advance(state: VehicleState, command: Command, *, vehicle: Vehicle, dt_s: float) -> VehicleState:
-    """One Euler step of the bicycle model, with first-order lags on acceleration and steering."""
+    """One Euler step of `dt_s` of the bicycle model, with first-order lags on acceleration and steering."""
     acceleration = state.acceleration_mps2 + vehicle.acceleration_response(dt_s) * (
         command.acceleration_mps2 - state.acceleration_mps2
     )
@@ -115,7 +108,7 @@ def advance(state: VehicleState, command: Command, *, vehicle: Vehicle, dt_s: fl
 def steering_angle(
     yaw_rate_radps: Float[np.ndarray, " K"], speed_mps: Float[np.ndarray, " K"], *, vehicle: Vehicle
 ) -> Float[np.ndarray, " K"]:
-    """The steering angle for a yaw rate; 0 below 0.5 m/s, where the yaw rate says little about it."""
+    """The steering angle for a yaw rate; 0 below 0.5 m/s, where it is ill-conditioned."""
     rolling = np.abs(speed_mps) > 0.5
     curvature = yaw_rate_radps / np.where(rolling, speed_mps, 1.0)
     angle = np.where(rolling, np.arctan(vehicle.wheelbase_m * curvature), 0.0)

@@ -26,7 +26,7 @@ Objective = Callable[[Candidates], Any]
 class BaseObjective(ABC):
     """A named cost that can be weighted, added and ordered with others: `2.0 * a + b`, `a.then(b)`."""
 
-    differentiable: ClassVar[bool] = False
+    differentiable: ClassVar[bool] = False  # whether `View.refine` may descend its gradient
 
     @abstractmethod
     def __call__(self, candidates: Candidates) -> Float[Tensor, "K *M"]:
@@ -38,10 +38,12 @@ class BaseObjective(ABC):
 
     @property
     def name(self) -> str:
+        """The name in text: `lane-change` for the class `LaneChange`."""
         return re.sub(r"(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
 
     @property
     def level_names(self) -> tuple[str, ...]:
+        """Names of the M levels of the cost."""
         return (self.name,)
 
     def levels(self, candidates: Candidates) -> Float[Tensor, "K M"]:
@@ -59,6 +61,10 @@ class BaseObjective(ABC):
         """The cost of every part of the objective by name, without weights."""
         return dict(zip(self.level_names, self.levels(candidates).unbind(dim=1), strict=True))
 
+    def differentiable_parts(self) -> "list[BaseObjective]":
+        """The parts that have a gradient; for a lexicographic objective, those of its levels."""
+        return [self] if self.differentiable else []
+
     def __add__(self, other: Objective) -> "Sum":
         return Sum((self, as_objective(other)))
 
@@ -66,7 +72,7 @@ class BaseObjective(ABC):
         return Sum((as_objective(other), self))
 
     def __mul__(self, weight: float | int) -> "Scaled":
-        return Scaled(self, float(weight))
+        return Scaled((self,), float(weight))
 
     __rmul__ = __mul__
 
@@ -76,11 +82,11 @@ class BaseObjective(ABC):
 
     def where(self, constraint: Objective) -> "Where":
         """This objective under a constraint, whose levels come first."""
-        return Where(self, as_objective(constraint))
+        return Where((as_objective(constraint), self))
 
     def for_agent(self, agent_id: str) -> "ForAgent":
         """This objective for the track with that id; zero for all other agents."""
-        return ForAgent(self, agent_id)
+        return ForAgent((self,), agent_id)
 
     def __str__(self) -> str:
         """The objective as text that `parse_objective` reads."""
@@ -105,7 +111,7 @@ def _as_text(value: Any) -> str:
 
 
 def _check(name: str, parameter: Field[Any], value: Any) -> None:
-    """Rejects words that are not among a parameter's choices, and numbers that are not finite."""
+    """Raises for a word that is not among a parameter's choices, and for a number that is not finite."""
     if get_origin(parameter.type) is Literal and value not in get_args(parameter.type):
         choices = ", ".join(map(repr, get_args(parameter.type)))
         raise ObjectiveError(f"{parameter.name} of {name} is {value!r}, expected one of {choices}")
@@ -141,15 +147,14 @@ class FromFunction(BaseObjective):
         return self.function_name
 
 
+@dataclass(frozen=True)
 class _Combined(BaseObjective):
     """An objective made of other objectives."""
 
+    parts: tuple[BaseObjective, ...]
+
     def __post_init__(self) -> None:
         """Nothing to check: the parts have checked their own parameters."""
-
-    @property
-    @abstractmethod
-    def parts(self) -> tuple[BaseObjective, ...]: ...
 
     @property
     def name(self) -> str:
@@ -172,133 +177,99 @@ class _Combined(BaseObjective):
 class Sum(_Combined):
     """The sum of objectives of one level each."""
 
-    terms: tuple[BaseObjective, ...]
-
     def __post_init__(self) -> None:
-        for term in self.terms:
+        for term in self.parts:
             if len(term.level_names) != 1:
                 names = ", ".join(term.level_names)
                 raise ObjectiveError(
                     f"cannot add {term.name}, which has the levels {names}: expected one; use 'then' instead of '+'"
                 )
 
-    @property
-    def parts(self) -> tuple[BaseObjective, ...]:
-        return self.terms
-
     @cached_property
     def level_names(self) -> tuple[str, ...]:
-        return (" + ".join(term.level_names[0] for term in self.terms),)
+        return (" + ".join(term.level_names[0] for term in self.parts),)
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        return torch.stack([term.levels(candidates)[:, 0] for term in self.terms]).sum(dim=0)
+        return torch.stack([term.levels(candidates)[:, 0] for term in self.parts]).sum(dim=0)
 
     def __str__(self) -> str:
-        return " + ".join(_bracketed(term, Then, Where) for term in self.terms)
+        return " + ".join(_bracketed(term, Then) for term in self.parts)
 
 
 @dataclass(frozen=True)
 class Scaled(_Combined):
-    """An objective times a weight, in all levels."""
+    """An objective (the only part) times a weight, in all levels."""
 
-    part: BaseObjective
     weight: float
 
     def __post_init__(self) -> None:
         if not (isfinite(self.weight) and self.weight >= 0):
-            raise ObjectiveError(f"the weight of {self.part.name} is {self.weight}, expected a number of at least 0")
-
-    @property
-    def parts(self) -> tuple[BaseObjective, ...]:
-        return (self.part,)
+            raise ObjectiveError(
+                f"the weight of {self.parts[0].name} is {self.weight}, expected a number of at least 0"
+            )
 
     @cached_property
     def level_names(self) -> tuple[str, ...]:
-        return tuple(f"{_as_text(self.weight)} * {name}" for name in self.part.level_names)
+        return tuple(f"{_as_text(self.weight)} * {name}" for name in self.parts[0].level_names)
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
-        return self.weight * self.part.levels(candidates)
+        return self.weight * self.parts[0].levels(candidates)
 
     def __str__(self) -> str:
-        return f"{_as_text(self.weight)} * {_bracketed(self.part, Sum, Then, Where)}"
+        return f"{_as_text(self.weight)} * {_bracketed(self.parts[0], Sum, Then)}"
 
 
 @dataclass(frozen=True)
 class Then(_Combined):
     """Objectives in lexicographic order."""
 
-    order: tuple[BaseObjective, ...]
-
-    @property
-    def parts(self) -> tuple[BaseObjective, ...]:
-        return self.order
-
     @cached_property
     def level_names(self) -> tuple[str, ...]:
-        return tuple(name for part in self.order for name in part.level_names)
+        return tuple(name for part in self.parts for name in part.level_names)
 
     @property
     def differentiable(self) -> bool:  # type: ignore[override]
         return False  # a lexicographic order has no gradient
 
-    def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
-        return torch.cat([part.levels(candidates) for part in self.order], dim=1)
-
-    def __str__(self) -> str:
-        return " then ".join(_bracketed(part, Where) for part in self.order)
-
-
-@dataclass(frozen=True)
-class Where(_Combined):
-    """An objective under a constraint, whose levels come first."""
-
-    objective: BaseObjective
-    constraint: BaseObjective
-
-    @property
-    def parts(self) -> tuple[BaseObjective, ...]:
-        return (self.constraint, self.objective)
-
-    @cached_property
-    def level_names(self) -> tuple[str, ...]:
-        return (*self.constraint.level_names, *self.objective.level_names)
-
-    @property
-    def differentiable(self) -> bool:  # type: ignore[override]
-        return False
+    def differentiable_parts(self) -> list[BaseObjective]:
+        return [leaf for part in self.parts for leaf in part.differentiable_parts()]
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
         return torch.cat([part.levels(candidates) for part in self.parts], dim=1)
 
     def __str__(self) -> str:
-        return f"{self.objective} where {_bracketed(self.constraint, Where)}"
+        return " then ".join(_bracketed(part, Where) for part in self.parts)
+
+
+@dataclass(frozen=True)
+class Where(Then):
+    """An objective under a constraint: `Then` with the parts (constraint, objective), written in another order."""
+
+    def __str__(self) -> str:
+        constraint, objective = self.parts
+        return f"{objective} where {_bracketed(constraint, Where)}"
 
 
 @dataclass(frozen=True)
 class ForAgent(_Combined):
-    """An objective of one agent; it is zero for all others."""
+    """An objective (the only part) of one agent; it is zero for all others."""
 
-    part: BaseObjective
     agent_id: str
-
-    @property
-    def parts(self) -> tuple[BaseObjective, ...]:
-        return (self.part,)
 
     @cached_property
     def level_names(self) -> tuple[str, ...]:
-        return self.part.level_names
+        return self.parts[0].level_names
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
         if candidates.setting.agent_id == self.agent_id:
-            return self.part.levels(candidates)
+            return self.parts[0].levels(candidates)
         return torch.zeros(len(candidates), len(self.level_names)).to(candidates.position_m)
 
     def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
-        return self.part.explain(candidates) if candidates.setting.agent_id == self.agent_id else {}
+        return super().explain(candidates) if candidates.setting.agent_id == self.agent_id else {}
 
     def __str__(self) -> str:
-        return str(self.part)
+        return str(self.parts[0])
 
 
 def _bracketed(part: BaseObjective, *looser: type[BaseObjective]) -> str:

@@ -1,9 +1,7 @@
 """`Candidates`: the argument of every objective. K trajectories of one agent, and their kinematics."""
 
-from collections.abc import Callable, Hashable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -11,17 +9,15 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from waycode.driving.trajectory import Trajectory
-from waycode.objectives.setting import Setting
+from waycode.objectives.setting import Setting, SharedResults
 
-_Result = TypeVar("_Result")
-
-# A shorter step has no heading of its own. Recorded positions are rounded to 1 mm: on steps of 1 cm that alone makes
-# curvatures of 5 / m, on steps of 10 cm (1 m/s at 10 Hz) of 0.2 / m at most.
+# A shorter step keeps the heading of the step before. Recorded positions are rounded to 1 mm: on steps of 1 cm this
+# error alone causes curvatures of 5 / m, on steps of 10 cm (1 m/s at 10 Hz) of 0.2 / m at most.
 _MIN_HEADING_STEP_M = 0.1
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Candidates:
+class Candidates(SharedResults):
     """K trajectories of one agent over the T steps after the current one, in the scene frame.
 
     All tensors below have gradients with respect to `position_m` and `std_m`.
@@ -45,7 +41,7 @@ class Candidates:
 
     @staticmethod
     def of_trajectory(trajectory: Trajectory, setting: Setting) -> "Candidates":
-        """K trajectories that were not decoded, such as those of a tracker; sample 0 is now."""
+        """Candidates from K trajectories that were not decoded, such as those of a tracker; sample 0 is now."""
         position_m = torch.tensor(trajectory.at_centre(setting.vehicle).position_m[:, 1:], device=setting.device)
         candidates = Candidates(
             position_m=position_m,
@@ -54,18 +50,12 @@ class Candidates:
             dt_s=setting.scene.dt_s,
             setting=setting,
         )
-        candidates.__dict__["trajectory"] = trajectory  # the cached property, known before it is asked for
+        candidates.__dict__["trajectory"] = trajectory  # fills the cached property: no conversion back from tensors
         return candidates
 
     def select(self, index: Int[Tensor, " k"] | slice) -> "Candidates":
         """Some of the candidates."""
-        return Candidates(
-            position_m=self.position_m[index],
-            std_m=self.std_m[index],
-            num_tokens=self.num_tokens,
-            dt_s=self.dt_s,
-            setting=self.setting,
-        )
+        return replace(self, position_m=self.position_m[index], std_m=self.std_m[index])
 
     @property
     def num_steps(self) -> int:
@@ -85,17 +75,6 @@ class Candidates:
             heading_rad=with_now(state.heading_rad, self.heading_rad),
             speed_mps=with_now(np.maximum(0.0, state.speed_mps), self.speed_mps),
         )
-
-    def shared(self, compute: Callable[..., _Result], *arguments: Hashable) -> _Result:
-        """`compute(self, *arguments)`, computed once: terms of an objective share what they all need."""
-        key = (compute, arguments)
-        if key not in self._shared:
-            self._shared[key] = compute(self, *arguments)
-        return self._shared[key]
-
-    @cached_property
-    def _shared(self) -> dict[Any, Any]:
-        return {}
 
     @cached_property
     def time_s(self) -> Float[Tensor, " T"]:

@@ -1,9 +1,9 @@
 """nuPlan's driving criteria as objectives: at-fault collisions, the road, red lights, progress, limits, comfort.
 
-The closed-loop driver's default objective is made of these terms, in text `DRIVING_OBJECTIVE`. They look at the first
-`horizon_s` seconds of each candidate, in numpy (`Candidates.trajectory`); terms that need the same intermediate
-results share them. None has a gradient; for refinement, `RouteFollowing`, `Collision`, `RoadEdge` and `Comfort` are
-their differentiable relatives. Axes: K candidates, S samples (0 is now), r red lights.
+`DRIVING_OBJECTIVE`, the default of the closed-loop driver, combines these terms. Each evaluates the first `horizon_s`
+seconds of the candidates in numpy (`Candidates.trajectory`), and common intermediate results are shared. None has a
+gradient; the differentiable counterparts are `RouteFollowing`, `Collision`, `RoadEdge` and `Comfort`.
+Axes: K candidates, S samples (0 is now), r red lights.
 """
 
 from dataclasses import dataclass
@@ -14,12 +14,13 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from waycode.driving.collisions import TTC_LOOKS, Conflicts, SafetyMargin, find_conflicts
+from waycode.driving.forecast import Forecast, constant_velocity_forecast
 from waycode.driving.road import STOP_LINE_MARGIN_M
 from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M
 from waycode.driving.trajectory import Trajectory
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
-from waycode.objectives.setting import ObjectiveError
+from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.scene.geometry import forward
 from waycode.scene.kinematics import COMFORT_BOUNDS, MIN_STEPS, motion
 
@@ -28,13 +29,15 @@ DRIVING_OBJECTIVE = (
     "at-fault-collision + off-road + red-light then "
     "5 * route-progress + 5 * time-to-collision + 4 * speed-limit + 2 * comfort-limits"
 )
-TOTAL_WEIGHT = 16.0  # of the second level
+TOTAL_WEIGHT = 16.0  # sum of the weights of the second level
 
-_CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 2, 4  # every 2nd and 4th sample is looked at, 0.2 s and 0.4 s at 10 Hz
-_SPEED_AT_COLLISION_WEIGHT = 1e-3  # less than one step earlier or later
-_MAX_OVERSPEED_MPS = 2.23  # nuPlan's: a mean overspeed that costs everything
-_MIN_PROGRESS_GOAL_M = 5.0  # where no more can be reached, progress matters little
-_MAX_RED_LIGHT_BRAKING_MPS2 = 3.5  # a light that turns red too late for this is not stopped for
+_CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 2, 4  # every 2nd and 4th sample is tested, 0.2 s and 0.4 s apart at 10 Hz
+_SPEED_AT_COLLISION_WEIGHT = 1e-3  # so small that a collision one step later is always better
+_MAX_OVERSPEED_MPS = 2.23  # nuPlan's mean overspeed at which the metric is 0
+_MIN_PROGRESS_GOAL_M = 5.0  # progress is measured against at least this distance
+_FREE_ROAD_ACCELERATION_MPS2 = 1.5  # PDM-Closed's IDM
+_MAX_RED_LIGHT_BRAKING_MPS2 = 3.5  # a red light that takes harder braking does not count
+_RED_LIGHT_TOLERANCE_M = 1.0  # subtracted from the braking distance
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,14 +67,31 @@ def _on_route(candidates: Candidates, horizon_s: float) -> _OnRoute:
     return _OnRoute(rear_axle=rear_axle, along_m=along, offset_m=offset, index=path.index_at(along))
 
 
+def _forecast(setting: Setting, num_steps: int) -> Forecast[np.ndarray]:
+    """The road users near the agent at constant velocity; leaders that brake go on braking."""
+    return constant_velocity_forecast(
+        setting.scene, setting.agent, num_steps=num_steps, near=setting.state, braking=True
+    )
+
+
+def _reachable_m(setting: Setting, num_steps: int) -> float:
+    """Distance that the agent can travel along its route on an empty road, at the target speeds."""
+    road, dt_s = setting.road, setting.scene.dt_s
+    along = start = float(road.path.project(setting.state.rear_axle_m)[0][0])
+    speed, change = max(0.0, float(setting.state.speed_mps[0])), dt_s * _FREE_ROAD_ACCELERATION_MPS2
+    for _ in range(num_steps):
+        target = float(road.speed_mps[road.path.index_at(np.array(along))])
+        along += dt_s * speed
+        speed = min(speed + change, max(target, speed - change))
+    return along - start
+
+
 def _conflicts(candidates: Candidates, horizon_s: float, margin: SafetyMargin) -> Conflicts:
-    """Collisions and time to collision with the others at constant velocity, or braking on."""
     setting, drive = candidates.setting, candidates.shared(_on_route, horizon_s)
     path, vehicle = setting.road.path, setting.vehicle
-    others = setting.shared_forecast(num_steps=drive.num_steps + TTC_LOOKS[-1])
     return find_conflicts(
         drive.rear_axle,
-        others,
+        setting.shared(_forecast, drive.num_steps + TTC_LOOKS[-1]),
         vehicle=vehicle,
         in_one_lane=np.abs(drive.offset_m) + vehicle.width_m / 2 <= path.half_width_m[drive.index],
         in_junction=path.in_junction[drive.index],
@@ -83,7 +103,7 @@ def _conflicts(candidates: Candidates, horizon_s: float, margin: SafetyMargin) -
 
 @dataclass(frozen=True, kw_only=True)
 class _DrivingTerm(BaseObjective):
-    horizon_s: float = 4.0  # how far ahead the term looks; PDM-Closed's horizon
+    horizon_s: float = 4.0  # evaluated part of the candidates; PDM-Closed's horizon
 
     def _costs(self, values: np.ndarray, candidates: Candidates) -> Float[Tensor, " K"]:
         """Costs in float64: a sum of terms is rounded once, when candidates are compared."""
@@ -91,16 +111,21 @@ class _DrivingTerm(BaseObjective):
 
 
 @dataclass(frozen=True, kw_only=True)
-class AtFaultCollision(_DrivingTerm):
+class _ConflictTerm(_DrivingTerm):
+    margin_ahead_m: float = 1.0  # boxes of others are longer by this at both ends when collisions are tested
+    margin_beside_m: float = 0.2  # and wider by this at both sides
+
+    def _conflicts(self, candidates: Candidates) -> Conflicts:
+        margin = SafetyMargin(ahead_m=self.margin_ahead_m, beside_m=self.margin_beside_m)
+        return candidates.shared(_conflicts, self.horizon_s, margin)
+
+
+@dataclass(frozen=True, kw_only=True)
+class AtFaultCollision(_ConflictTerm):
     """Cause no collision: 0 without one at fault, else 1 to 2, the sooner the higher, plus a little for the speed."""
 
-    margin_ahead_m: float = 1.0  # others are taken to be longer by this at both ends
-    margin_beside_m: float = 0.2  # and wider at both sides
-
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        drive = candidates.shared(_on_route, self.horizon_s)
-        margin = SafetyMargin(ahead_m=self.margin_ahead_m, beside_m=self.margin_beside_m)
-        first = candidates.shared(_conflicts, self.horizon_s, margin).first_step
+        drive, first = candidates.shared(_on_route, self.horizon_s), self._conflicts(candidates).first_step
         when = np.minimum(first, drive.num_steps).astype(np.int64)
         speed = drive.rear_axle.speed_mps[np.arange(len(when)), when]
         cost = self.cost_at(np.minimum(first, drive.num_steps) * candidates.dt_s) + _SPEED_AT_COLLISION_WEIGHT * speed
@@ -128,7 +153,7 @@ class OffRoad(_DrivingTerm):
 
 @dataclass(frozen=True, kw_only=True)
 class RedLight(_DrivingTerm):
-    """Stop at red lights: 1 for crossing the stop line of a red light on the route that could be stopped for."""
+    """Stop at red lights: 1 for crossing the stop line of a red light on the route although a stop is possible."""
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         drive, setting = candidates.shared(_on_route, self.horizon_s), candidates.setting
@@ -136,7 +161,7 @@ class RedLight(_DrivingTerm):
         half, speed = setting.vehicle.length_m / 2, float(drive.rear_axle.speed_mps[0, 0])
         gap = stop_m - (drive.along_m[:, :1] + half)  # [K, r] from the front bumper
         braking_m = speed**2 / (2 * _MAX_RED_LIGHT_BRAKING_MPS2)
-        stoppable = (gap > -STOP_LINE_MARGIN_M) & (np.maximum(gap, 0.0) >= braking_m - 1.0)
+        stoppable = (gap > -STOP_LINE_MARGIN_M) & (np.maximum(gap, 0.0) >= braking_m - _RED_LIGHT_TOLERANCE_M)
         crossed = drive.along_m.max(axis=1)[:, None] + half > stop_m + STOP_LINE_MARGIN_M
         return self._costs((stoppable & crossed).any(axis=1).astype(np.float64), candidates)
 
@@ -155,21 +180,19 @@ class RouteProgress(_DrivingTerm):
         drive = candidates.shared(_on_route, self.horizon_s)
         deviation = np.maximum(np.abs(drive.offset_m) - self.free_width_m, 0).mean(axis=1)
         progress = drive.along_m[:, -1] - drive.along_m[:, 0] - self.deviation_weight * deviation
-        goal_m = max(_MIN_PROGRESS_GOAL_M, candidates.setting.reachable_m(drive.num_steps))
+        goal_m = max(_MIN_PROGRESS_GOAL_M, candidates.setting.shared(_reachable_m, drive.num_steps))
         return self._costs(1 - np.minimum(progress / goal_m, 1.0), candidates)
 
 
 @dataclass(frozen=True, kw_only=True)
-class TimeToCollision(_DrivingTerm):
-    """Keep more than 0.9 s to a collision at constant velocity: 0 if kept at all times, else 1."""
+class TimeToCollision(_ConflictTerm):
+    """Keep more than 0.9 s to a collision at constant velocity: 0 if kept at all times, else 1.
 
-    margin_ahead_m: float = 1.0  # of the collisions whose blame is judged, as in `AtFaultCollision`
-    margin_beside_m: float = 0.2
+    The margins only decide which collisions are not at fault: the road users hit in these do not count.
+    """
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        margin = SafetyMargin(ahead_m=self.margin_ahead_m, beside_m=self.margin_beside_m)
-        kept = candidates.shared(_conflicts, self.horizon_s, margin).keeps_time_to_collision
-        return self._costs(1.0 - kept, candidates)
+        return self._costs(1.0 - self._conflicts(candidates).keeps_time_to_collision, candidates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -187,7 +210,7 @@ class SpeedLimit(_DrivingTerm):
 class ComfortLimits(_DrivingTerm):
     """Keep to nuPlan's comfort bounds: 0 within all of them, rising to 1 at twice a bound.
 
-    The metric is a step; a search needs a slope.
+    Unlike nuPlan's metric, which is a step at the bound, the cost has a slope that guides a search.
     """
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:

@@ -1,4 +1,4 @@
-"""Where to be: at a point, or along a given trajectory; and how points and times are given."""
+"""Objectives for positions: a goal point, a given trajectory; and helpers for points and times in parameters."""
 
 from dataclasses import KW_ONLY, dataclass
 from math import cos, sin
@@ -23,8 +23,8 @@ class GoalPoint(BaseObjective):
     x_m: float
     y_m: float
     _: KW_ONLY
-    at_s: float | None = None
-    frame: PointFrame = "scene"
+    at_s: float | None = None  # after the current step; None: the end of the horizon
+    frame: PointFrame = "scene"  # of the point
 
     differentiable: ClassVar[bool] = True
 
@@ -39,7 +39,7 @@ class Reconstruction(BaseObjective):
     """Follow a given trajectory (by default, the recorded future): the mean distance over its observed steps."""
 
     positions_m: Float[np.ndarray, "F 2"] | None = None  # steps after the current one, in the scene frame
-    valid: Bool[np.ndarray, " F"] | None = None
+    valid: Bool[np.ndarray, " F"] | None = None  # which positions count; by default all
 
     differentiable: ClassVar[bool] = True
 

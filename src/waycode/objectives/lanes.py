@@ -17,7 +17,7 @@ from waycode.scene import LaneType, TrackType
 from waycode.scene.geometry_torch import PolylineSegments, squared_distances
 from waycode.scene.lane_graph import ON_LANE
 
-_STRIDE = 5  # every 5th step is looked at: a lane change takes tens of steps
+_STRIDE = 5  # every 5th step is evaluated: a lane change takes tens of steps
 _MISALIGNED_M = 100.0  # added to the distance of lanes that run in another direction
 _BEYOND_END_WEIGHT = 0.1  # of the squared distance beyond the end of a lane
 _REACH_M = 10.0  # lanes within this distance of the trajectories are considered
@@ -37,7 +37,7 @@ class LaneChange(BaseObjective):
 
     count: int = 1
     _: KW_ONLY
-    either_side: bool = False  # as in the paper: `count` changes in total, to whichever side
+    either_side: bool = False  # True as in the paper: `count` changes in total, to any side
 
     @property
     def level_names(self) -> tuple[str, ...]:

@@ -23,7 +23,7 @@ from waycode.scene.geometry_torch import (
 )
 
 _NUM_DISCS = 3  # per other road user, whatever its size
-_FOLLOWING_STRIDE = 4  # every 4th step is looked at
+_FOLLOWING_STRIDE = 4  # every 4th step is evaluated
 _FOLLOWING_LOOKAHEAD_M = 80.0  # the path is extended straight by this much
 
 
@@ -41,7 +41,7 @@ class _Contact(BaseObjective):
         """Depth of the contact at each step; 0 without one."""
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        return self.contact(candidates).sum(dim=1) + self.depth_m(candidates).sum(dim=1)
+        return self.explain(candidates)[self.name]
 
     def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
         contact, depth = self.contact(candidates).sum(dim=1), self.depth_m(candidates)
@@ -72,13 +72,10 @@ class RoadEdge(_Contact):
 
     def depth_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
         """Penetration of the edges into the discs inside the box."""
-        edges, setting = self._edges(candidates), candidates.setting
+        edges = self._edges(candidates)
         if len(edges) == 0:
             return 0 * candidates.step_length_m  # zero with a gradient: refinement may ask for one
-        offsets, radius = disc_offsets_m(setting.length_m, setting.width_m)
-        discs = points_ahead(
-            candidates.position_m, candidates.heading_rad, torch.tensor(offsets).to(candidates.position_m)
-        )  # [K, T, n, 2]
+        discs, radius = _own_discs(candidates)
         distance = project(discs, edges)[1].abs()
         return (radius + self.margin_m - distance).clamp(min=0).amax(dim=-1)
 
@@ -92,7 +89,7 @@ class Collision(_Contact):
     """Hit nobody: steps at which boxes overlap, plus the depth (including `margin_m`)."""
 
     margin_m: float = 0.0  # distance to keep
-    others: Others = "constant-velocity"
+    others: Others = "constant-velocity"  # assumed motion of the other road users
 
     def contact(self, candidates: Candidates) -> Bool[Tensor, "K T"]:
         others, setting = self._near(candidates), candidates.setting
@@ -111,13 +108,10 @@ class Collision(_Contact):
 
     def depth_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
         """Largest overlap between a disc inside the own box and one inside another."""
-        others, setting = self._near(candidates), candidates.setting
+        others = self._near(candidates)
         if len(others) == 0:
             return 0 * candidates.step_length_m  # zero with a gradient: refinement may ask for one
-        offsets, radius = disc_offsets_m(setting.length_m, setting.width_m)
-        own = points_ahead(
-            candidates.position_m, candidates.heading_rad, torch.tensor(offsets).to(candidates.position_m)
-        )
+        own, radius = _own_discs(candidates)
         theirs, their_radius = _discs(others)  # [A, T, m, 2], [A]
         between = torch.linalg.vector_norm(own[:, None, :, :, None] - theirs[:, :, None], dim=-1)  # [K, A, T, n, m]
         depth = radius + their_radius[:, None] + self.margin_m - between.amin(dim=(-2, -1))
@@ -137,10 +131,10 @@ class Collision(_Contact):
 class KeepDistance(BaseObjective):
     """Keep a time gap to the vehicle ahead on the own path: the missing distance in metres, averaged over time."""
 
-    time_gap_s: float = 1.5
+    time_gap_s: float = 1.5  # gap divided by speed
     _: KW_ONLY
     standstill_m: float = 2.0  # gap to keep to a standing vehicle
-    others: Others = "constant-velocity"
+    others: Others = "constant-velocity"  # assumed motion of the other road users
 
     differentiable: ClassVar[bool] = True
 
@@ -158,6 +152,13 @@ class KeepDistance(BaseObjective):
         gap = along - own - half_length[:, None]
         wanted = self.standstill_m + self.time_gap_s * candidates.speed_mps[:, None, steps]
         return torch.where(ahead, (wanted - gap).clamp(min=0), 0.0).amax(dim=1).mean(dim=1)
+
+
+def _own_discs(candidates: Candidates) -> tuple[Float[Tensor, "K T n 2"], float]:
+    """Centres of discs inside the agent's box, and their radius."""
+    offsets, radius = disc_offsets_m(candidates.setting.length_m, candidates.setting.width_m)
+    offsets_m = torch.tensor(offsets).to(candidates.position_m)
+    return points_ahead(candidates.position_m, candidates.heading_rad, offsets_m), radius
 
 
 def _discs(boxes: Forecast[Tensor]) -> tuple[Float[Tensor, "A T n 2"], Float[Tensor, " A"]]:

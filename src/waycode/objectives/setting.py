@@ -1,8 +1,9 @@
 """`Setting`: the agent that is planned for and its surroundings, as objectives see them."""
 
+from collections.abc import Callable, Hashable
 from dataclasses import dataclass, replace
 from functools import cached_property
-from typing import Literal
+from typing import Any, Literal, TypeVar
 
 import numpy as np
 import torch
@@ -22,26 +23,43 @@ from waycode.scene.geometry_torch import PolylineSegments
 Others = Literal["constant-velocity", "recorded"]
 
 _FALLBACK_SPEED_MPS = 15.0  # target speed where the map has no limit; PDM-Closed's value
-_FREE_ROAD_ACCELERATION_MPS2 = 1.5  # PDM-Closed's IDM
 _MAX_START_OFFSET_M = 10.0  # an agent farther from every lane follows none
 _PATH_SPACING_M = 2.0  # objectives project often: coarse segments are faster, and bends are still smooth
+
+
+_Result = TypeVar("_Result")
 
 
 class ObjectiveError(WaycodeError, ValueError):
     """An objective that does not fit the scene or the candidates, or that cannot be parsed."""
 
 
+class SharedResults:
+    """A cache of intermediate results that several objectives need."""
+
+    def shared(self, compute: Callable[..., _Result], *arguments: Hashable) -> _Result:
+        """`compute(self, *arguments)`, computed at the first call and cached."""
+        key = (compute, arguments)
+        if key not in self._results:
+            self._results[key] = compute(self, *arguments)
+        return self._results[key]
+
+    @cached_property
+    def _results(self) -> dict[Any, Any]:
+        return {}
+
+
 @dataclass(frozen=True, kw_only=True, eq=False)
-class Setting:
+class Setting(SharedResults):
     """One agent of a scene at its current step, and its surroundings. Geometry is computed when first used."""
 
     scene: Scene
     agent: int  # index of the track
-    dtype: torch.dtype = torch.float32
-    device: torch.device | str = "cpu"
-    known_vehicle: Vehicle | None = None  # the agent's dimensions, where more is known than its track tells
-    known_state: VehicleState | None = None  # a simulator's exact state; tracks are rounded to float32
-    known_road: Road | None = None  # prepared before: a road holds for a whole scenario
+    dtype: torch.dtype = torch.float32  # of the tensors below
+    device: torch.device | str = "cpu"  # of the tensors below; that of the model
+    known_vehicle: Vehicle | None = None  # the agent's exact dimensions; by default estimated from its track
+    known_state: VehicleState | None = None  # the agent's exact state; by default its track, which is float32
+    known_road: Road | None = None  # the agent's road, if a caller keeps it for a whole scenario; by default computed
 
     def __post_init__(self) -> None:
         tracks, now = self.scene.tracks, self.scene.current_step
@@ -160,8 +178,8 @@ class Setting:
         """The other road users as tensors over the T steps after the current one.
 
         Args:
-            motion: their assumed motion. "constant-velocity": everybody observed at the current step. "recorded":
-                everybody, valid where observed.
+            motion: "constant-velocity": all road users observed at the current step keep their velocity. "recorded":
+                all road users, as recorded; valid where observed.
             num_steps: T.
         """
         predict = constant_velocity_forecast if motion == "constant-velocity" else recorded_forecast
@@ -175,36 +193,6 @@ class Setting:
             length_m=self._tensor(others.length_m),
             width_m=self._tensor(others.width_m),
         )
-
-    def shared_forecast(self, *, num_steps: int) -> Forecast[np.ndarray]:
-        """The road users near the agent for the driving terms: at constant velocity, leaders braking on; cached."""
-        if num_steps not in self._forecasts:
-            self._forecasts[num_steps] = constant_velocity_forecast(
-                self.scene, self.agent, num_steps=num_steps, near=self.state, braking=True
-            )
-        return self._forecasts[num_steps]
-
-    @cached_property
-    def _forecasts(self) -> dict[int, Forecast[np.ndarray]]:
-        return {}
-
-    def reachable_m(self, num_steps: int) -> float:
-        """How far the agent gets along its route on an empty road, at the target speeds; cached."""
-        if num_steps not in self._reachable_m:
-            road, dt_s = self.road, self.scene.dt_s
-            along = start = float(road.path.project(self.state.rear_axle_m)[0][0])
-            speed = max(0.0, float(self.state.speed_mps[0]))
-            for _ in range(num_steps):
-                target = float(road.speed_mps[road.path.index_at(np.array(along))])
-                along += dt_s * speed
-                change = dt_s * _FREE_ROAD_ACCELERATION_MPS2
-                speed = min(speed + change, max(target, speed - change))
-            self._reachable_m[num_steps] = along - start
-        return self._reachable_m[num_steps]
-
-    @cached_property
-    def _reachable_m(self) -> dict[int, float]:
-        return {}
 
     def _segments(self, polylines: list[np.ndarray]) -> PolylineSegments:
         return PolylineSegments.of(polylines, dtype=self.dtype, device=self.device)

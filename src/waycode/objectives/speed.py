@@ -23,8 +23,8 @@ class SlowDown(BaseObjective):
 
     max_speed_mps: float = 5.0
     _: KW_ONLY
-    from_s: float = 5.0  # the last 3 s of 8; the paper uses the last 3 s of 9
-    until_s: float | None = None
+    from_s: float = 5.0  # after the current step: the last 3 s of 8; the paper uses the last 3 s of 9
+    until_s: float | None = None  # None: the end of the horizon
 
     differentiable: ClassVar[bool] = True
 
@@ -37,8 +37,8 @@ class SlowDown(BaseObjective):
 class SpeedProfile(BaseObjective):
     """Drive at given speeds at given times, interpolated linearly: the mean absolute speed error."""
 
-    times_s: tuple[float, ...]
-    speeds_mps: tuple[float, ...]
+    times_s: tuple[float, ...]  # after the current step, increasing; the first and last speeds hold beyond them
+    speeds_mps: tuple[float, ...]  # one for each time
 
     differentiable: ClassVar[bool] = True
 
@@ -65,12 +65,12 @@ class SpeedProfile(BaseObjective):
 class StopAt(BaseObjective):
     """Stand at a point, or after a distance, by a time (default: 1 s before the end): distance plus speed."""
 
-    x_m: float | None = None
+    x_m: float | None = None  # the point, with y_m
     y_m: float | None = None
     _: KW_ONLY
-    distance_m: float | None = None  # path length to the stop
-    by_s: float | None = None
-    frame: PointFrame = "scene"
+    distance_m: float | None = None  # path length to the stop, instead of a point
+    by_s: float | None = None  # after the current step
+    frame: PointFrame = "scene"  # of the point
 
     differentiable: ClassVar[bool] = True
 

@@ -19,8 +19,8 @@ class TokenCode:
     """An encoded trajectory."""
 
     latents: Float64[np.ndarray, "n D"]  # in [-1, 1]
-    ids: tuple[int, ...] | None  # token ids, if the latents are rounded to levels
-    levels: int | None  # number of levels per dimension, likewise
+    ids: tuple[int, ...] | None  # token ids; None if the latents are not rounded to levels
+    levels: int | None  # number of levels per dimension; None if the latents are not rounded
 
     def first(self, count: int | None) -> "TokenCode":
         """The first `count` tokens: a coarser description of the same trajectory (paper, section 3.2). None: all."""
@@ -34,7 +34,13 @@ Tokens = TokenCode | Sequence[int] | np.ndarray | Tensor
 
 
 def as_code(tokens: Tokens, *, levels: int, config: ModelConfig) -> TokenCode:
-    """Token ids [n] or latents [n, D] as a code, checked against the model's configuration."""
+    """Token ids [n] or latents [n, D] as a code, checked against the model's configuration.
+
+    Args:
+        tokens: ids, latents or a code.
+        levels: codebook levels of token ids.
+        config: gives the number of tokens and their dimension D.
+    """
     if isinstance(tokens, TokenCode):
         _check_latents(tokens.latents, config)
         return tokens
@@ -42,19 +48,29 @@ def as_code(tokens: Tokens, *, levels: int, config: ModelConfig) -> TokenCode:
     if values.ndim == 2:
         _check_latents(values, config)
         return TokenCode(latents=values.astype(np.float64), ids=None, levels=None)
-    if values.ndim != 1 or not all(isinstance(one, Integral) for one in values.tolist()):
+    ids = values.tolist()
+    if values.ndim != 1 or not all(isinstance(token, Integral) for token in ids):
         raise PlannerError(
             f"the tokens have shape {list(values.shape)} and type {values.dtype}, "
             f"expected ids [n] (whole numbers) or latents [n, {config.token_dim}]"
         )
-    return TokenCode(latents=_codes(values, levels=levels, config=config), ids=tuple(values.tolist()), levels=levels)
+    codebook = _codebook(levels, config.token_dim)
+    wrong = [token for token in ids if not 0 <= token < len(codebook)]
+    if wrong:
+        raise PlannerError(
+            f"token ids {wrong} are out of range: {levels} levels in {config.token_dim} dimensions "
+            f"have the ids 0 to {len(codebook) - 1}"
+        )
+    latents = as_float64(codebook.codes(torch.tensor(ids, dtype=torch.long)))
+    _check_latents(latents, config)
+    return TokenCode(latents=latents, ids=tuple(ids), levels=levels)
 
 
 def rounded_code(latents: Float[Tensor, "n D"], levels: int | None) -> TokenCode:
     """The nearest code of `levels` levels; None keeps the latents as they are."""
     if levels is None:
         return TokenCode(latents=as_float64(latents), ids=None, levels=None)
-    codebook = Codebook(levels, latents.shape[1])
+    codebook = _codebook(levels, latents.shape[1])
     ids = codebook.ids(latents)
     return TokenCode(latents=as_float64(codebook.codes(ids)), ids=tuple(ids.tolist()), levels=levels)
 
@@ -64,26 +80,16 @@ def as_float64(values: Tensor) -> np.ndarray:
     return values.detach().cpu().double().numpy()
 
 
-def _codes(ids: np.ndarray, *, levels: int, config: ModelConfig) -> np.ndarray:
-    codebook = Codebook(levels, config.token_dim)
-    _check_length(len(ids), config)
-    wrong = [one for one in ids.tolist() if not 0 <= one < len(codebook)]
-    if wrong:
-        raise PlannerError(
-            f"token ids {wrong} are out of range: {levels} levels in {config.token_dim} dimensions "
-            f"have the ids 0 to {len(codebook) - 1}"
-        )
-    return as_float64(codebook.codes(torch.from_numpy(ids.astype(np.int64))))
+def _codebook(levels: int, token_dim: int) -> Codebook:
+    if levels < 2:
+        raise PlannerError(f"levels is {levels}, expected at least 2")
+    return Codebook(levels, token_dim)
 
 
 def _check_latents(latents: np.ndarray, config: ModelConfig) -> None:
     if latents.shape[1] != config.token_dim:
         raise PlannerError(f"the latents have shape {list(latents.shape)}, expected [n, {config.token_dim}]")
-    _check_length(len(latents), config)
+    if not 1 <= len(latents) <= config.num_tokens:
+        raise PlannerError(f"got {len(latents)} tokens, expected 1 to {config.num_tokens}: the model has no more")
     if not (np.isfinite(latents).all() and np.abs(latents).max() <= 1):
         raise PlannerError(f"the latents go up to {np.abs(latents).max():g}, expected numbers in [-1, 1]")
-
-
-def _check_length(count: int, config: ModelConfig) -> None:
-    if not 1 <= count <= config.num_tokens:
-        raise PlannerError(f"got {count} tokens, expected 1 to {config.num_tokens}: the model has no more")

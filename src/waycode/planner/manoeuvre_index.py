@@ -4,7 +4,7 @@ Codes describe behaviour, not places (paper, section 5.2): the same code means t
 """
 
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
@@ -152,13 +152,14 @@ def build_index(
         scenes: the scenes, in the order of their dataset.
         planner: its model encodes.
         levels: codebook levels of the stored token ids.
-        on_scenes: called with the number of further scenes after each batch.
+        on_scenes: progress callback, called after each batch with the number of its scenes.
     """
     model = planner.model
     codebook = model.codebook(levels)
     entries: list[tuple[int, str, str, str]] = []
     latents = [torch.zeros(0, model.config.num_tokens, model.config.token_dim)]
-    for batch in _batches(scenes):
+    numbered = enumerate(scenes)
+    while batch := list(islice(numbered, _SCENES_PER_BATCH)):
         encoded = [(number, scene, agents) for number, scene in batch if (agents := recorded_agents(scene))]
         for number, scene, agents in encoded:
             manoeuvres = classify(scene)
@@ -186,9 +187,3 @@ def _encode(planner: Planner, scenes: Sequence[tuple[Scene, list[int]]]) -> torc
     rows = batch.agents.mask
     tokens = planner.model.scene_encoder(batch.scene, batch.agents)
     return planner.model.encode(batch.future_m[rows], batch.future_valid[rows], tokens).cpu()
-
-
-def _batches(scenes: Iterable[Scene]) -> Iterator[list[tuple[int, Scene]]]:
-    numbered = enumerate(scenes)
-    while batch := list(islice(numbered, _SCENES_PER_BATCH)):
-        yield batch

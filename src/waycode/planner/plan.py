@@ -22,7 +22,7 @@ _ARRAYS = {"time_s", "x_m", "y_m", "heading_rad", "speed_mps", "std_m", "latents
 
 
 class PlannerError(WaycodeError, ValueError):
-    """A scene, an agent, a code or a setting that cannot be planned with."""
+    """A scene, an agent, a code or an argument that planning cannot use."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -39,12 +39,12 @@ class Plan:
     std_m: Float64[np.ndarray, "T 2"]  # along and across the agent's heading at the current step
     tokens: tuple[int, ...] | None  # None if the latents are not codes of a codebook
     latents: Float64[np.ndarray, "n D"]
-    costs: Mapping[str, float]  # parts of the objective by name, for people; empty if they were not asked for
-    levels: tuple[float, ...]  # what the search compared, in lexicographic order; () without an objective
+    costs: Mapping[str, float]  # the parts of the objective by name, for display; empty if not computed
+    levels: tuple[float, ...]  # the cost levels that the search compared; () without an objective
     status: PlanStatus
     message: str  # the status as a sentence
     depth: int  # number of tokens
-    num_decodes: int
+    num_decodes: int  # number of decoded codes, over all steps of search and refinement
     timings_s: Mapping[str, float]  # "encode", "search", "refine", "decode"
     trace: pa.Table | None = field(default=None, repr=False)  # every candidate that the search evaluated
 
@@ -83,7 +83,7 @@ class Plan:
 
 
 def _names() -> list[str]:
-    return [one.name for one in fields(Plan) if one.name != "trace"]
+    return [field.name for field in fields(Plan) if field.name != "trace"]
 
 
 def _plain(value: Any) -> Any:
@@ -91,9 +91,9 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.ndarray):
         return _plain(value.tolist())
     if isinstance(value, Mapping):
-        return {name: _plain(one) for name, one in value.items()}
+        return {name: _plain(part) for name, part in value.items()}
     if isinstance(value, list | tuple):
-        return [_plain(one) for one in value]
+        return [_plain(part) for part in value]
     if isinstance(value, float) and not math.isfinite(value):
         return str(value)
     return value
@@ -104,11 +104,11 @@ def _restored(name: str, value: Any) -> Any:
     if name in _ARRAYS:
         return np.array(value, np.float64)
     if name in {"costs", "timings_s"}:
-        return {key: float(one) for key, one in value.items()}
+        return {key: float(number) for key, number in value.items()}
     if name == "levels":
-        return tuple(float(one) for one in value)
+        return tuple(float(level) for level in value)
     if name == "tokens":
-        return None if value is None else tuple(int(one) for one in value)
+        return None if value is None else tuple(int(token) for token in value)
     if name == "status":
         return PlanStatus(value)
     if name == "trace":

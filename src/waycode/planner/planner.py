@@ -21,11 +21,11 @@ _MAX_LISTED = 12  # agents named in an error; crowded scenes have hundreds
 
 @dataclass(frozen=True, eq=False)
 class Planner:
-    """A trained model with its gate."""
+    """A trained model with the thresholds of its gate."""
 
     model: Model
     sigma_max_m: Mapping[int, float] = field(default_factory=dict, kw_only=True)
-    # the gate: largest accepted final standard deviation, by number of tokens; empty if it was never calibrated
+    # largest accepted final standard deviation, by number of tokens; empty if the gate is not calibrated
 
     @staticmethod
     def from_pretrained(name_or_folder: str | Path, *, device: torch.device | str = "cpu") -> "Planner":
@@ -60,9 +60,10 @@ class Planner:
         Args:
             scene: the scene; the model sees its map, and tracks and signals up to the current step.
             agent: index or id of a track; by default the ego, or else the first track to predict.
-            segmented_map: the scene's map from `segment_map`, if it is known.
-            setting: the agent's surroundings, where the caller knows more than the scene tells: a simulator's exact
-                vehicle state, or a road that was prepared once for a scenario. It replaces `agent`.
+            segmented_map: `segment_map(scene.map)`, if the caller has it.
+            setting: the agent and its surroundings, if the caller knows more than the scene contains: the exact
+                vehicle state of a simulator, or a road that is kept for a scenario. It replaces `agent`; its device
+                must be that of the model.
         """
         began = time.perf_counter()
         index = _agent_index(scene, agent) if setting is None else setting.agent
@@ -118,4 +119,4 @@ def _observed_names(scene: Scene) -> str:
     to_predict = (int(track) for track in scene.tracks.to_predict if track in observed)
     names = [scene.tracks.ids[track] for track in dict.fromkeys([*to_predict, *observed.tolist()])]
     more = f" and {len(names) - _MAX_LISTED} more" if len(names) > _MAX_LISTED else ""
-    return (", ".join(names[:_MAX_LISTED]) or "nobody") + more
+    return (", ".join(names[:_MAX_LISTED]) or "none") + more

@@ -1,4 +1,4 @@
-"""What pictures of a plan show: the candidates of every search step (paper, figure 1), and the recorded path."""
+"""Data for pictures of a plan: the candidates of every search step (paper, figure 1), and the recorded path."""
 
 import numpy as np
 import torch

@@ -17,7 +17,6 @@ from torch import Tensor
 
 from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
 from waycode.objectives import BaseObjective, Candidates, Objective, Setting, TerminalVariance, parse_objective
-from waycode.objectives.base import Then, Where
 from waycode.planner.codes import TokenCode, Tokens, as_code, as_float64, rounded_code
 from waycode.planner.plan import Plan, PlannerError, PlanStatus
 from waycode.scene import Scene
@@ -27,13 +26,13 @@ from waycode.search import SearchResult, as_levels, beam_search, refine
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
-    """What the model has encoded of a scene. A value: it never changes, and all plans made with it share it."""
+    """A scene as the model has encoded it for one agent. Immutable: all plans share it."""
 
     model: Model
     sigma_max_m: Mapping[int, float]  # the gate: largest accepted final standard deviation, by number of tokens
     setting: Setting  # the agent and its surroundings
     embedding: SceneEmbedding  # the encoded scene, with the decoder's keys and values
-    encode_s: float  # time it took to make this view
+    encode_s: float  # duration of the encoding
     clock: Callable[[], float] = time.perf_counter  # for deadlines and timings
 
     @property
@@ -57,7 +56,7 @@ class View:
         refine_objective: Objective | str | None = None,
         deadline_s: float | None = None,
     ) -> Plan:
-        """The best trajectory by an objective, found token by token and, if asked for, refined by gradient descent.
+        """The best trajectory by an objective: token by token search, then gradient descent if `refine_steps` > 0.
 
         Args:
             objective: a function from `Candidates` to costs, or an objective as text. The lowest cost is best.
@@ -66,7 +65,7 @@ class View:
             levels: codebook levels per dimension of a token (the paper's N_l).
             gate: rank plans that the model is uncertain of behind all others.
             refine_steps: gradient steps after the search; they move the latents off the codebook's levels.
-            refine_objective: what the gradient steps minimise; by default the differentiable parts of `objective`.
+            refine_objective: the cost that gradient steps minimise; by default the differentiable parts of `objective`.
             deadline_s: time limit for search and refinement. The best plan found by then is returned.
         """
         objective = _as_function(objective)
@@ -74,7 +73,7 @@ class View:
             raise PlannerError(f"refine_steps is {refine_steps}, expected at least 0")
         descended = objective if refine_objective is None else _as_function(refine_objective)
         if refine_steps > 0:
-            _descent_cost(descended)  # an objective without a gradient is refused before the search
+            _descent_cost(descended)  # raises before the search if the objective has no gradient
         began = self.clock()
         (plan,) = self.beam(
             objective, count=1, beam_width=beam_width, depth=depth, levels=levels, gate=gate, deadline_s=deadline_s
@@ -100,9 +99,9 @@ class View:
         """The final beam of a search, best first.
 
         Args:
-            count: number of plans to return; by default the whole beam.
-            explain: name the parts of each plan's cost, which evaluates the objective once more.
             objective, beam_width, depth, levels, gate, deadline_s: as for `plan`.
+            count: number of plans to return; by default the whole beam.
+            explain: compute `Plan.costs`, which evaluates the objective once more.
         """
         objective, available = _as_function(objective), self.model.config.num_tokens
         depth = available if depth is None else depth
@@ -144,19 +143,15 @@ class View:
     def candidates(self, count: int, *, depth: int | None = None, levels: int = 2) -> list[Plan]:
         """`count` different trajectories that the model is most certain of, without an objective; most certain first.
 
-        Args: as for `plan`.
+        Args:
+            count: number of trajectories, and beam width of the search.
+            depth, levels: as for `plan`.
         """
-        available = len(self.model.codebook(levels)) ** (self.model.config.num_tokens if depth is None else depth)
-        if not 1 <= count <= available:
+        config, gate = self.model.config, bool(self.sigma_max_m)
+        available = (levels**config.token_dim) ** (config.num_tokens if depth is None else depth)
+        if levels >= 2 and not 1 <= count <= available:  # `beam` checks the levels and the depth
             raise PlannerError(f"asked for {count} candidates, expected 1 to {available}: there are no more codes")
-        return self.beam(
-            TerminalVariance(),
-            count=count,
-            beam_width=count,
-            depth=depth,
-            levels=levels,
-            gate=bool(self.sigma_max_m),
-        )
+        return self.beam(TerminalVariance(), count=count, beam_width=count, depth=depth, levels=levels, gate=gate)
 
     def refine(
         self,
@@ -175,12 +170,14 @@ class View:
 
         Args:
             plan: the plan to refine.
-            objective: what to minimise.
+            objective: the cost to minimise, or an objective as text.
             steps: number of gradient steps; the paper uses 5 to 40.
             gate: rank latents that the model is uncertain of behind all others.
-            deadline_s: time limit.
-            report: the objective whose costs the plan reports; by default `objective`.
+            deadline_s: time limit. The best latents found by then are returned.
+            report: the objective whose costs the refined plan has; by default `objective`.
         """
+        if steps < 0:
+            raise PlannerError(f"steps is {steps}, expected at least 0")
         began, objective = self.clock(), _as_function(objective)
         limits = self._gate_limits(plan.depth) if gate else None
         descend = _descent_cost(objective)
@@ -211,7 +208,7 @@ class View:
             clock=self.clock,
         ).steps
         usable = [place for place, (rank, _, _) in enumerate(visited) if all(map(math.isfinite, rank))]
-        best = min(usable, key=lambda place: visited[place][0], default=0)  # equal ones: the first, the start
+        best = min(usable, key=lambda place: visited[place][0], default=0)  # if equal, the earliest
         num_decodes = plan.num_decodes + len(visited)
         done = f"{made} step{'' if made == 1 else 's'}"
         if best == 0:
@@ -229,7 +226,7 @@ class View:
         message = _search_message(status, found=plan.depth, asked=plan.depth, rank=0, doubt=doubt)
         return self._assembled(
             candidate,
-            code=rounded_code(latents, None),  # off the levels: there are no token ids any more
+            code=rounded_code(latents, None),  # off the codebook's levels: no token ids
             costs=_named_costs(reported, candidate, costs),
             levels=costs,
             status=status,
@@ -262,7 +259,7 @@ class View:
 
     @torch.no_grad()
     def decode_many(self, latents: Float[Tensor, "K n D"]) -> Candidates:
-        """Decodes codes of equal length at once, as objectives see them."""
+        """Decodes K codes of equal length to the input of objectives."""
         return self._decoded(latents)
 
     def encode_trajectory(
@@ -404,7 +401,7 @@ def _as_function(objective: Objective | str) -> Objective:
 
 
 def _costs(objective: Objective, candidates: Candidates) -> Tensor | Sequence[Any]:
-    """What an objective returns, checked, with a leading axis for the single row of a search."""
+    """The costs that an objective returns, checked, with a leading axis for the single row of a search."""
     count = len(candidates)
     costs = objective(candidates)
     if isinstance(objective, BaseObjective) and isinstance(costs, Tensor) and costs.is_floating_point():
@@ -435,24 +432,16 @@ def _named_costs(objective: Objective, candidate: Candidates, levels: Sequence[f
 
 
 def _descent_cost(objective: Objective) -> Objective:
-    """What gradient steps descend: the objective, or the sum of the differentiable levels of a lexicographic one."""
+    """The cost that gradient steps descend: the sum of the objective's differentiable parts."""
     if not isinstance(objective, BaseObjective):
-        return objective  # whether a plain function has a gradient shows when it is called
-    parts = _differentiable_parts(objective)
+        return objective  # a plain function is checked when it is called
+    parts = objective.differentiable_parts()
     if not parts:
         raise PlannerError(
             f"{objective} has no gradient to refine the plan with: give a differentiable refine_objective, "
             "such as TerminalVariance(), or plan with refine_steps=0"
         )
     return lambda candidates: torch.stack([part.levels(candidates).sum(dim=1) for part in parts]).sum(dim=0)
-
-
-def _differentiable_parts(objective: BaseObjective) -> list[BaseObjective]:
-    if objective.differentiable:
-        return [objective]
-    if isinstance(objective, Then | Where):
-        return [leaf for part in objective.parts for leaf in _differentiable_parts(part)]
-    return []
 
 
 def _too_uncertain(candidates: Candidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:
@@ -469,7 +458,15 @@ def _uncertainty(candidate: Candidates, limits: Mapping[int, float] | None) -> s
 
 
 def _search_message(status: PlanStatus, *, found: int, asked: int, rank: int, doubt: str | None) -> str:
-    """One sentence on a plan of a search: `found` of `asked` tokens, its rank in the beam, why it is uncertain."""
+    """The status of a plan as a sentence.
+
+    Args:
+        status: of the plan.
+        found: number of tokens of the plan.
+        asked: requested number of tokens.
+        rank: of the plan in the beam, from 0.
+        doubt: see `_uncertainty`.
+    """
     which = ("the best plan" if rank == 0 else f"plan {rank + 1}") + f" of {found} token{'s' if found > 1 else ''}"
     sentence = {
         PlanStatus.FOUND: which,

@@ -1,6 +1,6 @@
 """Greedy, beam and exhaustive search over ordered tokens (paper, section 4).
 
-The search knows a decode callable and a codebook, no network: it is tested on decoders that are formulas.
+The search takes a decode callable and a codebook. It does not depend on a network.
 Axes: B rows searched at once, K candidates, W kept prefixes (the beam), V codes, n tokens, D, M cost levels.
 """
 
@@ -127,7 +127,7 @@ def exhaustive_search(
 
 
 def _append_codes(ids: Tensor, kept: Tensor, values: Tensor) -> tuple[Tensor, Tensor, Tensor]:
-    """Every code [V, D] behind every prefix [B, W, n]: ids [B, W * V, n + 1], parents [B, W * V], tokens [.., D]."""
+    """Appends each code [V, D] to each prefix [B, W, n]: ids [B, W * V, n + 1], parents [B, W * V], tokens [.., D]."""
     (num_rows, width, length), num_codes = ids.shape, len(values)
     shape = (num_rows, width, num_codes)
     last = torch.arange(num_codes, device=ids.device).view(num_codes, 1).expand(*shape, 1)

@@ -1,4 +1,4 @@
-"""Costs of candidates: whatever an objective returns, as numbers in lexicographic order.
+"""Converts the costs that an objective returns to numbers, and orders them lexicographically.
 
 The paper (section 4) allows objectives with values in any totally ordered set: numbers, tuples of numbers, or other
 values that Python can compare.
@@ -26,7 +26,7 @@ def as_levels(costs: object, *, num_rows: int, num_candidates: int) -> Float[Ten
     values that contain an infinity or NaN become NaN.
 
     Args:
-        costs: what an objective returned; see `Costs`.
+        costs: the return value of an objective; see `Costs`.
         num_rows: expected B.
         num_candidates: expected K.
     """
@@ -55,9 +55,9 @@ def lexicographic_order(
     """Candidate indices in lexicographic order of their costs; equal candidates keep their order.
 
     Args:
-        costs: levels, the first of which decides.
-        first: an additional level before all others.
-        last: an additional level after all others.
+        costs: cost levels; the first level that differs decides.
+        first: an additional level that is compared before `costs`.
+        last: an additional level that is compared after `costs`.
     """
     # numpy sorts a few numbers faster than torch dispatches one operation. Its primary key comes last.
     levels = costs.cpu().numpy()
@@ -115,7 +115,7 @@ def _ranks(values: Sequence[Any]) -> list[float]:
 
 
 def _is_orderable(value: object) -> bool:
-    """False for values with an infinity or NaN, which Python would silently order somewhere."""
+    """False for values with an infinity or NaN: their place in Python's order has no meaning."""
     if isinstance(value, tuple | list):
         return all(_is_orderable(part) for part in value)
     return not isinstance(value, float | np.floating) or math.isfinite(value)

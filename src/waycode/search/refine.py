@@ -17,12 +17,12 @@ from waycode.search.result import Decoded
 
 @dataclass(frozen=True, kw_only=True)
 class RefineResult:
-    """The latents of lowest cost among all that were visited, the start included."""
+    """The visited latents of lowest cost; the start counts as visited."""
 
     latents: Float[Tensor, "B n D"]
     cost_before: Float[Tensor, " B"]
     cost_after: Float[Tensor, " B"]  # never above cost_before
-    steps: int  # steps made; fewer than asked for if every row had to stop or the deadline was reached
+    steps: int  # steps made; fewer than requested if every row stopped or the deadline was reached
 
 
 def refine(
@@ -42,7 +42,7 @@ def refine(
 
     Args:
         decode: decodes latents [B, n, D], with gradients.
-        cost_function: cost [B] of what was decoded, with gradients.
+        cost_function: cost [B] of the decoded latents, with gradients.
         latents: the start.
         steps: number of gradient steps; the paper uses 5 to 40.
         learning_rate: of Adam.

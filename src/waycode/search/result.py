@@ -1,4 +1,4 @@
-"""What a search returns: the final beam, its status, and a trace of every candidate it evaluated.
+"""The result of a search: the final beam, its status, and a trace of all evaluated candidates.
 
 Axes: B rows searched at once, K candidates, W beam entries, n tokens, M cost levels.
 """
@@ -14,7 +14,7 @@ from torch import Tensor
 if TYPE_CHECKING:
     import pyarrow as pa
 
-Decoded = TypeVar("Decoded")  # what the decode callable returns for K candidates
+Decoded = TypeVar("Decoded")  # return type of the decode callable, for K candidates
 
 
 class SearchStatus(StrEnum):
@@ -22,7 +22,7 @@ class SearchStatus(StrEnum):
 
     FOUND = "found"
     UNCERTAIN = "uncertain"  # the gate rejected every candidate with a finite cost; the best of those is returned
-    DEADLINE = "deadline"  # stopped early: the result has fewer tokens than asked for
+    DEADLINE = "deadline"  # stopped early: the result has fewer tokens than requested
     NO_COST = "no-cost"  # no candidate had a finite cost; the result is arbitrary
 
 
@@ -102,20 +102,20 @@ class SearchResult(Generic[Decoded]):
 
     @property
     def depth(self) -> int:
-        """Number of tokens of the result; less than asked for if the deadline stopped the search."""
+        """Number of tokens of the result; fewer than requested if the deadline stopped the search."""
         return self.ids.shape[2]
 
 
 def search_result(
     steps: list[TraceStep], decoded: Decoded, *, num_decodes: int, is_complete: bool
 ) -> SearchResult[Decoded]:
-    """The result of a search that evaluated `steps`, the last of which decoded to `decoded`.
+    """Builds the result of a search from its evaluated depths.
 
     Args:
         steps: the evaluated depths, at least one.
         decoded: the candidates of the last depth.
         num_decodes: decoded candidates per row, over all depths.
-        is_complete: false if a deadline stopped the search before the depth asked for.
+        is_complete: false if a deadline stopped the search before the requested depth.
     """
     last = steps[-1]
     best = last.order[:, :1]  # accepted candidates come first and unusable ones last: the best decides the status

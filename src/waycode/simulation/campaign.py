@@ -27,19 +27,19 @@ class ScenarioResult:
     tags: tuple[str, ...]
     score: float  # in [0, 1]
     metrics: dict[str, float]  # in [0, 1], by name
-    reasons: tuple[str, ...]  # what cost score, in order of time
+    reasons: tuple[str, ...]  # causes of lost score, in order of time
     failure: str | None  # why the scenario could not be read, driven or scored
     planning_s: Float[np.ndarray, " n"]  # processor time of each call of the driver
 
 
 @dataclass(frozen=True, kw_only=True)
 class Campaign:
-    """Which driver is to drive which scenes."""
+    """A driver and the scenes that it drives."""
 
     folder: Path  # of the dataset
     indices: tuple[int, ...]  # of its scenes
-    planner: DriverSpec
-    traffic: TrafficName = "replay"
+    planner: DriverSpec  # the driver
+    traffic: TrafficName = "replay"  # how the other road users move
     horizon_s: float = 15.0  # of each run
 
 

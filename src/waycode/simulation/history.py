@@ -1,6 +1,6 @@
 """The record of a finished closed-loop run: the ego, the other road users, and the expert (the recorded ego).
 
-A simulator fills it, `waycode.simulation.metrics` scores it. All positions are in the scene frame.
+`simulate` returns it, `waycode.simulation.metrics` scores it. All positions are in the scene frame.
 Axes: T simulated steps, A other road users.
 """
 
@@ -13,7 +13,7 @@ from waycode.driving import Vehicle
 from waycode.scene import MapFeatures, Route, Scene, Tracks
 from waycode.scene.frames import rotate
 from waycode.scene.geometry import box_corners, forward
-from waycode.simulation.errors import SimulationError
+from waycode.simulation.errors import SimulationError, require_ego
 
 # Fields of Tracks with one value per track, and with one per track and step.
 PER_TRACK = ("types", "length_m", "width_m")
@@ -28,7 +28,7 @@ class EgoHistory:
     rear_axle_m: Float[np.ndarray, "T 2"]
     heading_rad: Float[np.ndarray, " T"]
     velocity_mps: Float[np.ndarray, "T 2"]  # of the rear axle, in the ego's own frame (ahead, left)
-    acceleration_mps2: Float[np.ndarray, "T 2"]  # likewise
+    acceleration_mps2: Float[np.ndarray, "T 2"]  # of the rear axle, in the ego's own frame
     yaw_rate_radps: Float[np.ndarray, " T"]
     yaw_acceleration_radps2: Float[np.ndarray, " T"]
     vehicle: Vehicle
@@ -124,15 +124,12 @@ def recorded_ego(scene: Scene, *, first: int, last: int) -> EgoHistory:
     Raises:
         SimulationError: the scene has no ego, or it was not observed at all of these steps.
     """
-    tracks = scene.tracks
-    ego = tracks.ego_index
-    if ego is None:
-        raise SimulationError(f"scene {scene.id} has no ego: a closed-loop run needs one")
+    tracks, ego = scene.tracks, require_ego(scene)
     steps = np.arange(first, last + 1)
     if not tracks.valid[ego, steps].all():
         unseen = steps[~tracks.valid[ego, steps]].tolist()
         raise SimulationError(
-            f"the ego of scene {scene.id} was not observed at steps {unseen}, expected {first} to {last}"
+            f"the ego of scene {scene.id!r} was not observed at steps {unseen}, expected {first} to {last}"
         )
     return ego_from_centre(
         tracks.position_m[ego, steps].astype(np.float64),
@@ -153,20 +150,6 @@ def others_of(tracks: Tracks, *, first: int, last: int) -> Tracks:
         ego_index=None,
         **{name: getattr(tracks, name)[keep] for name in PER_TRACK},
         **{name: getattr(tracks, name)[keep, first : last + 1] for name in PER_STEP},
-    )
-
-
-def replay_log(scene: Scene) -> History:
-    """The run in which the ego drives exactly as recorded, from the current step to the last."""
-    end = scene.num_steps - 1
-    ego = recorded_ego(scene, first=scene.current_step, last=end)
-    return History(
-        scene_id=scene.id,
-        ego=ego,
-        tracks=others_of(scene.tracks, first=scene.current_step, last=end),
-        map=scene.map,
-        route=scene.route,
-        expert=ego,
     )
 
 

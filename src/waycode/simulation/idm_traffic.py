@@ -15,7 +15,7 @@ from waycode.driving import IdmConfig, Path, Vehicle, VehicleState, idm_accelera
 from waycode.driving.path import RED_STATES, lane_rows, path_rows, smooth_path, stop_points_on
 from waycode.driving.route import STRAIGHT_ON_M
 from waycode.scene import Scene, TrackType
-from waycode.scene.geometry import arclengths, project
+from waycode.scene.geometry import arclengths, forward, project
 from waycode.scene.lane_graph import LaneGraph
 from waycode.simulation.traffic import Snapshot, recorded_snapshot
 
@@ -23,7 +23,7 @@ _PARKED_M = 1.0  # a vehicle that stays within this distance of its first positi
 _LEAST_SPACING_M = 0.3  # closer points of a recorded path have no reliable direction
 _SIDE_MARGIN_M = 0.3  # kept free at both sides of the path
 _LOOK_AHEAD_M = 80.0
-# nuPlan's agents see each other's positions within a headway of 1.5 s; ours do so for road users that cross.
+# Times at which crossing road users are forecast, up to the headway of 1.5 s that nuPlan's agents use.
 _FORESIGHT_S = (0.0, 0.3, 0.6, 0.9, 1.2, 1.5)
 _CROSSING_COS = np.cos(np.radians(30.0))  # a box at a larger angle to the path crosses it
 
@@ -161,8 +161,7 @@ class _ForecastBoxes:
         if not blocking.any():
             return np.inf, 0.0
         nearest = int(np.where(blocking, gap, np.inf).argmin())
-        ahead = np.array([np.cos(heading[nearest]), np.sin(heading[nearest])])
-        return float(gap[nearest]), float(max(0.0, self.velocity_mps[nearest] @ ahead))
+        return float(gap[nearest]), float(max(0.0, self.velocity_mps[nearest] @ forward(heading)[nearest]))
 
 
 def _reactive_vehicles(scene: Scene, config: IdmConfig) -> tuple[ReactiveVehicle, ...]:
@@ -203,8 +202,7 @@ def _path(scene: Scene, position_m: Float[np.ndarray, "n 2"], *, last_heading_ra
         if np.linalg.norm(place - kept[-1]) > _LEAST_SPACING_M:
             kept.append(place)
     lane = int(graph.lane_at(kept[-1], np.array(last_heading_rad)))
-    ahead = np.array([np.cos(last_heading_rad), np.sin(last_heading_rad)])
-    recorded = np.stack([*kept, kept[-1] + 2 * _LEAST_SPACING_M * ahead])
+    recorded = np.stack([*kept, kept[-1] + 2 * _LEAST_SPACING_M * forward(np.array(last_heading_rad))])
     if lane < 0:
         return smooth_path(_recorded_rows(recorded, scene, graph), beyond_m=_LOOK_AHEAD_M)
     onward = lane_rows(scene.map.lanes, graph.extend_straight([lane], length_m=STRAIGHT_ON_M))
@@ -251,5 +249,5 @@ def _reactive_snapshot(state: IdmState) -> Snapshot:
         valid[row] = state.driving[index]
         point, angle = reactive.path.pose_at(state.along_m[index : index + 1], np.zeros(1))
         position[row], heading[row] = point[0], angle[0]
-        velocity[row] = state.speed_mps[index] * np.array([np.cos(angle[0]), np.sin(angle[0])])
+        velocity[row] = state.speed_mps[index] * forward(angle)[0]
     return replace(snapshot, position_m=position, heading_rad=heading, velocity_mps=velocity, valid=valid)

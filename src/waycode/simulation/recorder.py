@@ -1,4 +1,4 @@
-"""Records a run step by step, and gives what happened so far as a scene. Axes: A other road users, T steps."""
+"""Records a run step by step, and returns the run so far as a scene. Axes: A other road users, T steps."""
 
 from dataclasses import replace
 
@@ -14,15 +14,16 @@ from waycode.simulation.traffic import Snapshot
 class Recorder:
     """Arrays over the scene's history and the run.
 
-    `scene()` gives views, never copies: steps up to now are not written again. New road users get new rows at the end.
+    `scene()` returns views of the arrays without copying: past steps are never written again. New road users get new
+    rows at the end.
     """
 
     def __init__(self, scene: Scene, *, num_steps: int, route: Route | None):
         """Starts at the scene's current step.
 
         Args:
-            scene: what was recorded; its future is not used.
-            num_steps: how many steps will be added.
+            scene: the recorded scene; its future is not used.
+            num_steps: number of steps that will be added.
             route: the route that the driver is given.
         """
         self._scene, self._route = scene, route
@@ -58,7 +59,7 @@ class Recorder:
         self._signal_valid[:, self.now] = snapshot.signal_valid
 
     def scene(self) -> Scene:
-        """What happened up to now, which is the scene's current step, with the driver's route."""
+        """The run up to now, which is the scene's current step, with the driver's route."""
         shown = slice(0, self.now + 1)
         ego = self._scene.tracks.ego_index
         tracks = Tracks(

@@ -20,7 +20,7 @@ class DriverSpec:
     """A driver as plain values, which can be sent to another process."""
 
     name: str = "latent"  # one of PLANNERS
-    model: str = "sumo-small"  # for the drivers that have one: a bundled name, a model's folder or a run's folder
+    model: str = "sumo-small"  # bundled name, model folder or run folder; for drivers with a model
     latent: LatentConfig = field(default_factory=LatentConfig)  # for "latent"
 
     def __post_init__(self) -> None:
@@ -29,6 +29,7 @@ class DriverSpec:
 
     @property
     def has_model(self) -> bool:
+        """Whether the driver uses `model`."""
         return self.name in ("latent", "paper", "imitation")
 
     def build(self, scene: Scene) -> Driver[Any]:

@@ -1,4 +1,4 @@
-"""`simulate`: drives through a scene, step by step."""
+"""`simulate`: a driver drives through a scene, step by step."""
 
 import time
 import traceback
@@ -22,9 +22,9 @@ from waycode.driving import (
 from waycode.driving.trajectory import trajectory_fault
 from waycode.driving.vehicle import recorded_state
 from waycode.planner import Planner
-from waycode.scene import Route, Scene
+from waycode.scene import Scene
 from waycode.simulation.drivers import LatentDriver
-from waycode.simulation.errors import SimulationError
+from waycode.simulation.errors import SimulationError, require_ego
 from waycode.simulation.history import EgoHistory, History, others_of, recorded_ego
 from waycode.simulation.metrics import ScenarioScore, score_run
 from waycode.simulation.recorder import Recorder
@@ -36,7 +36,7 @@ class SimulationConfig:
     """How long to drive, and how the ego follows its plans."""
 
     horizon_s: float = 15.0  # at most; a drive ends where the recording or the map ends
-    tracker: Tracker = field(default_factory=LqrTracker)
+    tracker: Tracker = field(default_factory=LqrTracker)  # follows the plans; nuPlan's by default
     keep_plans: bool = False  # store the trajectory of every step in the result
 
     def __post_init__(self) -> None:
@@ -48,10 +48,10 @@ class SimulationConfig:
 class Rollout:
     """A finished drive."""
 
-    history: History  # what the metrics evaluate; its `failure` says why the driver failed, if it did
+    history: History  # the input of the metrics; `history.failure` says why the driver failed, if it did
     scene: Scene  # the simulated scene, which ends with the drive
     planning_s: Float[np.ndarray, " n"]  # duration of each call of the driver
-    plans: tuple[Trajectory, ...] = ()  # if they are kept
+    plans: tuple[Trajectory, ...] = ()  # of every step, with `SimulationConfig.keep_plans`
     traceback: str | None = None  # of the driver's exception, if it raised one
 
 
@@ -81,18 +81,21 @@ def simulate(
 
     Args:
         scene: the scene with an ego; its recorded future is the expert's drive.
-        driver: what plans. A `Planner` drives by latent token search with the default objective and policy of
-            `LatentDriver`.
+        driver: plans at every step. A `Planner` drives by latent token search with the default objective and policy
+            of `LatentDriver`.
         traffic: how the others move; by default as recorded.
         config: duration and tracker.
-        strict: raise what the driver raises. By default a driver that fails is not asked again, the ego brakes to
-            standstill, and the result has the failure as a sentence and its traceback.
-        clock: measures the driver's time.
+        strict: raise the driver's exception, or `SimulationError` for an invalid trajectory. By default a driver that
+            fails is not called again, the ego brakes to standstill, and the result has the failure and its traceback.
+        clock: measures the driver's time, in seconds.
+
+    Raises:
+        SimulationError: the scene has no ego, or its ego is recorded at less than two steps from the current one on.
     """
     config, world_model = config or SimulationConfig(), traffic or ReplayTraffic()
     if isinstance(driver, Planner):
         driver = LatentDriver(planner=driver)
-    ego_index, num_steps = _ego_index(scene), _num_steps(scene, config)
+    ego_index, num_steps = require_ego(scene), _num_steps(scene, config)
     tracks = scene.tracks
     vehicle = Vehicle.of_size(length_m=float(tracks.length_m[ego_index]), width_m=float(tracks.width_m[ego_index]))
     route = scene.route if scene.route is not None else expert_route(scene)
@@ -127,9 +130,18 @@ def simulate(
         states.append(ego)
         if config.keep_plans:
             plans.append(plan)
-    driven = recorder.scene()
+    driven, first, last = recorder.scene(), scene.current_step, scene.current_step + num_steps
+    history = History(
+        scene_id=scene.id,
+        ego=_ego_history(states, vehicle=vehicle, dt_s=scene.dt_s),
+        tracks=others_of(driven.tracks, first=first, last=last),
+        map=scene.map,
+        route=route,
+        expert=recorded_ego(scene, first=first, last=last),
+        failure=failure,
+    )
     return Rollout(
-        history=_history(scene, driven, states, route=route, vehicle=vehicle, failure=failure),
+        history=history,
         scene=driven,
         planning_s=np.array(planning_s),
         plans=tuple(plans),
@@ -139,7 +151,7 @@ def simulate(
 
 def _num_steps(scene: Scene, config: SimulationConfig) -> int:
     """Number of steps that can be driven and compared with the recording."""
-    ego, now = _ego_index(scene), scene.current_step
+    ego, now = require_ego(scene), scene.current_step
     there = scene.tracks.valid[ego, now:] & _on_map(scene, scene.tracks.position_m[ego, now:])
     observed = len(there) if there.all() else int(there.argmin())
     num_steps = min(round(config.horizon_s / scene.dt_s), observed - 1)
@@ -151,9 +163,9 @@ def _num_steps(scene: Scene, config: SimulationConfig) -> int:
 
 
 def _on_map(scene: Scene, position_m: Float[np.ndarray, "n 2"]) -> Bool[np.ndarray, " n"]:
-    """Which of the recorded ego's positions the map covers: it may be cropped around the first of them.
+    """Which of the recorded ego's positions are on the map, which may be cropped around the first of them.
 
-    Where the map ends, a drive can be neither planned nor scored.
+    Beyond the end of the map a drive can be neither planned nor scored.
     """
     points = scene.map.lanes.centrelines.points_m
     if len(points) == 0:
@@ -162,34 +174,7 @@ def _on_map(scene: Scene, position_m: Float[np.ndarray, "n 2"]) -> Bool[np.ndarr
     return np.asarray(np.linalg.norm(position_m - position_m[0], axis=1) <= reach_m)
 
 
-def _ego_index(scene: Scene) -> int:
-    if scene.tracks.ego_index is None:
-        raise SimulationError(f"scene {scene.id!r} has no ego: a simulation needs one")
-    return scene.tracks.ego_index
-
-
-def _history(
-    scene: Scene,
-    driven: Scene,
-    states: list[VehicleState],
-    *,
-    route: Route | None,
-    vehicle: Vehicle,
-    failure: str | None,
-) -> History:
-    first, last = scene.current_step, scene.current_step + len(states) - 1
-    return History(
-        scene_id=scene.id,
-        ego=_ego_states(states, vehicle=vehicle, dt_s=scene.dt_s),
-        tracks=others_of(driven.tracks, first=first, last=last),
-        map=scene.map,
-        route=route,
-        expert=recorded_ego(scene, first=first, last=last),
-        failure=failure,
-    )
-
-
-def _ego_states(states: list[VehicleState], *, vehicle: Vehicle, dt_s: float) -> EgoHistory:
+def _ego_history(states: list[VehicleState], *, vehicle: Vehicle, dt_s: float) -> EgoHistory:
     speed = np.concatenate([state.speed_mps for state in states])
     yaw_rate = np.concatenate([state.yaw_rate_radps for state in states])
     acceleration = np.concatenate([state.acceleration_mps2 for state in states])

@@ -16,7 +16,7 @@ from waycode.scene.geometry import project
 
 _LONGEST_CAR_M = 6.5  # longer vehicles are buses and lorries
 _TOLERATED_SPEEDING = 1.05  # share of the limit
-_ON_LANE_M = 2.0  # a lane whose centreline is closer than this has a say in the limit
+_ON_LANE_M = 2.0  # the limit of a lane counts if its centreline is closer than this
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -33,7 +33,7 @@ def choose_scenarios(dataset: Dataset, limit: int | None = None, *, only_fit: bo
     Args:
         dataset: the scenes.
         limit: how many; None for all.
-        only_fit: leave those out that are not fit, see `reason_unfit`.
+        only_fit: leave out scenes that are not fit, see `reason_unfit`.
     """
     total = len(dataset)
     count = total if limit is None else min(limit, total)

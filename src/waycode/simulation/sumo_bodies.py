@@ -17,7 +17,7 @@ from jaxtyping import Float
 
 from waycode.scene import TrackType
 from waycode.scene.frames import wrap_angle
-from waycode.scene.geometry import arclengths, box_corners, directions, interpolate, project
+from waycode.scene.geometry import arclengths, box_corners, directions, forward, interpolate, project
 from waycode.sources.sumo.demand import RoadUserType
 from waycode.sources.sumo.netconvert import LaneInfo
 from waycode.sources.sumo.plain import MOTOR_CLASSES
@@ -52,7 +52,7 @@ class Body:
         velocity_mps: tuple[float, float],
     ) -> "Body":
         """A body by the recorded centre of its box."""
-        axle = centre_m - _axle_to_centre_m(kind) * _unit(heading_rad)
+        axle = centre_m - _axle_to_centre_m(kind) * forward(np.array(heading_rad))
         return Body(kind=kind, axle_m=_pair(axle), heading_rad=heading_rad, velocity_mps=velocity_mps)
 
     @staticmethod
@@ -60,17 +60,17 @@ class Body:
         kind: RoadUserType, bumper_m: Float[np.ndarray, " 2"], *, heading_rad: float, speed_mps: float
     ) -> "Body":
         """A body by its front bumper."""
-        ahead = _unit(heading_rad)
+        ahead = forward(np.array(heading_rad))
         axle = bumper_m - kind.front_overhang_m * ahead
         return Body(kind=kind, axle_m=_pair(axle), heading_rad=heading_rad, velocity_mps=_pair(speed_mps * ahead))
 
     @property
     def centre_m(self) -> Float[np.ndarray, " 2"]:
-        return np.array(self.axle_m) + _axle_to_centre_m(self.kind) * _unit(self.heading_rad)
+        return np.array(self.axle_m) + _axle_to_centre_m(self.kind) * forward(np.array(self.heading_rad))
 
     @property
     def bumper_m(self) -> Float[np.ndarray, " 2"]:
-        return np.array(self.axle_m) + self.kind.front_overhang_m * _unit(self.heading_rad)
+        return np.array(self.axle_m) + self.kind.front_overhang_m * forward(np.array(self.heading_rad))
 
     def moved_to(self, bumper_m: Float[np.ndarray, " 2"], *, dt_s: float) -> "Body":
         """The body one step of `dt_s` later, with its bumper at a new place.
@@ -89,7 +89,7 @@ class Body:
         """The new front axle, on the line from the old one to the bumper, and the new heading."""
         line = bumper_m - np.array(self.axle_m)
         distance = float(np.linalg.norm(line))
-        direction = line / distance if distance > 1e-3 else _unit(self.heading_rad)
+        direction = line / distance if distance > 1e-3 else forward(np.array(self.heading_rad))
         axle = bumper_m - self.kind.front_overhang_m * direction
         step = axle - np.array(self.axle_m)
         heading = dragged_heading(
@@ -121,10 +121,6 @@ def _pair(vector: Float[np.ndarray, " 2"]) -> tuple[float, float]:
     return (float(vector[0]), float(vector[1]))
 
 
-def _unit(heading_rad: float) -> Float[np.ndarray, " 2"]:
-    return np.array([np.cos(heading_rad), np.sin(heading_rad)])
-
-
 @dataclass(frozen=True, kw_only=True)
 class Placement:
     """A box by the middle of its front bumper."""
@@ -136,11 +132,7 @@ class Placement:
 
     @property
     def rear_m(self) -> tuple[float, float]:
-        x, y = self.front_m
-        return (
-            x - self.length_m * float(np.cos(self.heading_rad)),
-            y - self.length_m * float(np.sin(self.heading_rad)),
-        )
+        return _pair(np.array(self.front_m) - self.length_m * forward(np.array(self.heading_rad)))
 
     @property
     def corners_m(self) -> Float[np.ndarray, "4 2"]:

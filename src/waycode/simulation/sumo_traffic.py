@@ -13,9 +13,9 @@ from waycode.driving import Vehicle, VehicleState
 from waycode.scene import Scene
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import forward
-from waycode.simulation.errors import SimulationError
+from waycode.simulation.errors import SimulationError, require_ego
 from waycode.simulation.sumo_bodies import Body, Placement
-from waycode.simulation.sumo_world import SumoObservation, SumoProcess, ego_row
+from waycode.simulation.sumo_world import SumoObservation, SumoProcess
 from waycode.simulation.traffic import Snapshot, recorded_snapshot
 from waycode.sources.sumo.episode import origin_of
 
@@ -48,7 +48,7 @@ class SumoTraffic:
     def reset(self, scene: Scene) -> SumoState:
         """The state at the scene's current step."""
         origin_of(scene)  # raises for scenes of other sources before a process starts
-        ego, tracks, now = ego_row(scene), scene.tracks, scene.current_step
+        ego, tracks, now = require_ego(scene), scene.tracks, scene.current_step
         bodies = _recorded_bodies(scene, self._observe(scene, ()))
         points, centre = scene.map.lanes.centrelines.points_m, tracks.position_m[ego, now]
         return SumoState(

@@ -20,7 +20,7 @@ import numpy as np
 from jaxtyping import Float, Int8
 
 from waycode.scene import Scene
-from waycode.simulation.errors import SimulationError
+from waycode.simulation.errors import SimulationError, require_ego
 from waycode.simulation.sumo_bodies import SHADOW_CLEARANCE_M, MotorLanes, Placement
 from waycode.sources.sumo.demand import RoadUserType
 from waycode.sources.sumo.episode import rebuild_traffic, signal_links
@@ -57,15 +57,8 @@ def start_world(scene: Scene) -> Iterator["LiveWorld"]:
             for past in range(step):
                 spells.before_step(sumo, past * SUMO_STEP_S)
                 sumo.simulationStep()
-            ego = scene.tracks.ids[ego_row(scene)]
+            ego = scene.tracks.ids[require_ego(scene)]
             yield LiveWorld(sumo, traffic, ego=ego, links=links, spells=spells, step=step)
-
-
-def ego_row(scene: Scene) -> int:
-    """Index of the ego among the tracks."""
-    if scene.tracks.ego_index is None:
-        raise SimulationError(f"scene {scene.id!r} has no ego: a simulation needs one")
-    return scene.tracks.ego_index
 
 
 class LiveWorld:
@@ -73,7 +66,7 @@ class LiveWorld:
 
     Args:
         sumo: the `libsumo` module, with the simulation at `step`.
-        traffic: what was simulated.
+        traffic: network and demand of the simulation.
         ego: id of the ego.
         links: signal links to report.
         spells: controller of the other drivers.

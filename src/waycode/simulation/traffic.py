@@ -75,7 +75,8 @@ def recorded_snapshot(scene: Scene, step: int, *, ids: tuple[str, ...] | None = 
     Args:
         scene: the log.
         step: index of the step.
-        ids: ids of the other road users, if at hand: the same tuple at every step saves the recorder work.
+        ids: ids of the other road users, if the caller has them: the recorder is faster with the same tuple object at
+            every step.
     """
     tracks, signals = scene.tracks, scene.signals
     keep = np.arange(len(tracks)) != tracks.ego_index

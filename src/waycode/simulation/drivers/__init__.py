@@ -1,4 +1,4 @@
-"""Drivers by the model: latent token search, the paper's planner among its settings, and imitation."""
+"""Drivers that use the model: latent token search, with the paper's planner as a configuration, and imitation."""
 
 from waycode.simulation.drivers.latent import PAPER, ImitationDriver, LatentConfig, LatentDriver
 from waycode.simulation.drivers.policy import PolicyConfig

@@ -1,6 +1,6 @@
-"""What the latent driver does besides planning: keep the last plan, slow down, stop. None of it is in the paper.
+"""The policy of `LatentDriver`: keep the last plan, slow down or stop. None of it is in the paper.
 
-Axes: K trajectories, M cost levels. Of an objective with several levels, the first is danger: 0 means safe.
+Axes: K trajectories, M cost levels. If an objective has several levels, the first is the danger: 0 is safe.
 """
 
 from collections.abc import Sequence
@@ -14,22 +14,22 @@ from waycode.objectives import AtFaultCollision, BaseObjective, Candidates, Sett
 from waycode.objectives.driving import TOTAL_WEIGHT
 from waycode.scene.geometry import arclengths, interpolate
 
-_MIN_PATH_M = 0.5  # a shorter trajectory stands still already
+_MIN_PATH_M = 0.5  # a shorter trajectory counts as standing
 
 
 @dataclass(frozen=True, kw_only=True)
 class PolicyConfig:
-    """The parts of the policy; each is a switch."""
+    """Switches and parameters of the policy."""
 
-    keep_last_plan: bool = True  # compete with the new plans, and skip the search while it is refined
+    keep_last_plan: bool = True  # the last plan competes with the new ones; it is refined instead of a search
     keep_bonus: float = 0.02 * TOTAL_WEIGHT  # cost by which a new plan must be better than the last one
-    slowing_mps2: tuple[float, ...] = (1.5, 3.0)  # slowed variants of the first two plans; () for none
-    stop: bool = True  # brake where no plan is safe
-    stopping_mps2: float = 3.9  # within nuPlan's comfort bound
-    emergency_mps2: float = 6.0  # for a collision within `emergency_s` despite a comfortable stop
+    slowing_mps2: tuple[float, ...] = (1.5, 3.0)  # decelerations of slowed variants of the first two plans; () for none
+    stop: bool = True  # brake if no trajectory is safe
+    stopping_mps2: float = 3.9  # deceleration of a comfortable stop, within nuPlan's comfort bound
+    emergency_mps2: float = 6.0  # deceleration if a comfortable stop collides within `emergency_s`
     emergency_s: float = 2.0
-    replan_steps: int = 1  # search at every n-th step; in between, the last plan is followed while it is safe
-    horizon_s: float = 4.0  # how far ahead trajectories are simulated and compared
+    replan_steps: int = 1  # search at every n-th step; in between, follow the last plan while it is safe
+    horizon_s: float = 4.0  # duration over which trajectories are simulated and compared
 
     def __post_init__(self) -> None:
         if self.replan_steps < 1:
@@ -38,15 +38,16 @@ class PolicyConfig:
 
 @dataclass(frozen=True, kw_only=True)
 class Evaluator:
-    """Costs of what the vehicle makes of trajectories: they are simulated with the tracker, then evaluated."""
+    """Simulates trajectories with the tracker and evaluates the resulting drives."""
 
     objective: BaseObjective
-    setting: Setting
+    setting: Setting  # the ego and its surroundings
     tracker: Tracker
     policy: PolicyConfig
 
     @property
     def num_steps(self) -> int:
+        """Number of simulated steps."""
         return round(self.policy.horizon_s / self.setting.scene.dt_s)
 
     def levels(self, trajectories: Sequence[Trajectory]) -> Float[np.ndarray, "K M"]:
@@ -60,11 +61,11 @@ class Evaluator:
 
     @staticmethod
     def is_safe(levels: Float[np.ndarray, "K M"]) -> Bool[np.ndarray, " K"]:
-        """Whether the danger level is 0; without one, everything counts as safe."""
+        """Whether the danger level is 0; costs of a single level have none and count as safe."""
         return levels[:, 0] == 0 if levels.shape[1] > 1 else np.ones(len(levels), np.bool_)
 
     def stop(self, braking_mps2: float) -> Trajectory:
-        """Braking to standstill."""
+        """Brakes to standstill."""
         setting = self.setting
         return self.tracker.emergency_stop(
             setting.state, vehicle=setting.vehicle, dt_s=setting.scene.dt_s, braking_mps2=braking_mps2
@@ -74,12 +75,12 @@ class Evaluator:
 def choose_trajectory(
     plans: Sequence[Trajectory], last: Trajectory | None, evaluate: Evaluator
 ) -> tuple[Trajectory, int | None]:
-    """The best of the last trajectory, the new plans and slowed variants, or else a stop.
+    """The best of the last trajectory, the new plans and their slowed variants; a stop if none of them is safe.
 
     Args:
-        plans: new plans that the model is certain of, best first.
-        last: what is left of the last trajectory, if it may be kept.
-        evaluate: evaluates trajectories as the vehicle would drive them.
+        plans: new plans that the gate accepts, best first; may be empty.
+        last: the rest of the last trajectory; None if it may not be kept.
+        evaluate: simulates and evaluates trajectories.
 
     Returns:
         The trajectory, and its index among `plans` if it is one of them.
@@ -110,7 +111,7 @@ def choose_trajectory(
 
 
 def slowed_trajectory(trajectory: Trajectory, *, braking_mps2: float, dt_s: float) -> Trajectory:
-    """The same path with constant braking to standstill."""
+    """The same path with constant braking to standstill; `dt_s` is the time between samples."""
     time_s = np.arange(len(trajectory)) * dt_s
     along = arclengths(trajectory.position_m)
     if along[-1] < _MIN_PATH_M:

@@ -1,7 +1,7 @@
 """nuPlan's closed-loop metrics as pure functions of a finished run (`waycode.simulation.history.History`).
 
-`score_run` scores one run and says why it lost score; `closed_loop_score` gives CLS, S-CR and S-PR over many.
-The formula is nuPlan's; where our maps differ from nuPlan's, the modules say what is done instead.
+`score_run` scores one run, with the reasons for lost score; `closed_loop_score` computes CLS, S-CR and S-PR over many.
+The formula is nuPlan's. The modules document the differences that our maps require.
 """
 
 from waycode.simulation.metrics.results import Evidence, MetricResult, Statistic, StatisticKind

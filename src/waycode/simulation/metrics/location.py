@@ -51,8 +51,8 @@ def locate_ego(ego: EgoHistory, lanes: LanePolygons, *, map_features: MapFeature
 def lanes_driven(ego: EgoHistory, lanes: LanePolygons) -> tuple[tuple[int, ...], ...]:
     """Rows of the lanes under the ego's centre per step, by nuPlan's rules.
 
-    The ego stays on its lane while that holds it, then goes on to a successor, else to the lane that fits best. Lanes
-    overlap in junctions: all that hold the ego are kept until the lane after the junction tells which was taken.
+    The ego stays on its lane while that contains it, then moves to a successor, else to the lane that fits best. Lanes
+    overlap in junctions: all that contain the ego are kept until the lane after the junction shows which was taken.
     """
     inside = lanes.inside(ego.centre_m)
     found: list[tuple[int, ...]] = []
@@ -77,7 +77,7 @@ def lanes_driven(ego: EgoHistory, lanes: LanePolygons) -> tuple[tuple[int, ...],
 def _best_lanes(
     lanes: LanePolygons, holding: np.ndarray, *, point_m: Float[np.ndarray, "2"], heading_rad: float
 ) -> tuple[int, ...]:
-    """Of the rows that hold the ego the one best aligned and nearest; all of them if there are only junction lanes."""
+    """The best aligned and nearest of the rows that contain the ego; all of them if all are junction lanes."""
     distance_m, lane_rad = lanes.lanes.graph.distances(point_m)
     misaligned = np.abs(wrap_angle(lane_rad - heading_rad)) > ON_LANE.angle_rad
 

@@ -1,6 +1,6 @@
 """Safety: at-fault collisions and time to collision. Axes: T steps, A other road users, n pairs of these.
 
-The rules are those of `waycode.driving.collisions`; here they meet recorded tracks and lane polygons.
+The rules are those of `waycode.driving.collisions`, applied to simulated tracks and lane polygons.
 """
 
 from dataclasses import dataclass
@@ -31,7 +31,7 @@ from waycode.simulation.metrics.results import (
 )
 
 _FRONT_EDGE_DEPTH_M = 0.001  # nuPlan's metric tests the ego's front edge, a line
-# At-fault collisions after which the score is 0 with the next one, by group of road users (nuPlan).
+# Number of at-fault collisions that still leave a score above 0, by group of road users (nuPlan).
 _TOLERATED_COLLISIONS = {"persons": 0, "vehicles": 0, "objects": 1}
 _GROUPS = {TrackType.VEHICLE: "vehicles", TrackType.PEDESTRIAN: "persons", TrackType.CYCLIST: "persons"}
 _LOST_SPEED_KINDS = (StatisticKind.MAX, StatisticKind.MIN, StatisticKind.MEAN)
@@ -215,7 +215,7 @@ def _time_to_collision_s(
     velocity = boxes.speed_mps[..., None] * forward(boxes.heading_rad) - own_velocity[None]  # relative to the ego
     offset = boxes.centre_m - ego.centre_m[None]
     reach = _reach_m(ego, boxes)[:, None]
-    # The closest approach on the straight lines sorts out most pairs before any box is looked at.
+    # The closest approach on straight lines excludes most pairs before boxes are compared.
     nearest_s = np.clip(-(offset * velocity).sum(-1) / np.maximum((velocity**2).sum(-1), 1e-12), 0, horizon_s)
     passes = np.linalg.norm(offset + nearest_s[..., None] * velocity, axis=-1) < reach
     track, step = np.nonzero(counted & passes & (ego.speed_mps > TTC_STOPPED_MPS))

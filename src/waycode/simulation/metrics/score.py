@@ -1,6 +1,6 @@
 """nuPlan's closed-loop score: per run the product of multipliers times a weighted mean; over runs the mean.
 
-Results on generated or on Waymo's scenes are named after these ("SUMO CLS-R"); they are never nuPlan numbers.
+Results on generated or on Waymo's scenes have their own names ("SUMO CLS-R"): they are not comparable with nuPlan's.
 """
 
 from collections.abc import Callable, Sequence
@@ -31,7 +31,7 @@ from waycode.simulation.metrics.safety import (
 
 @dataclass(frozen=True)
 class Assessment:
-    """A run and what several metrics need of it; each part is computed once, when it is first used."""
+    """A run with the intermediate results that several metrics share; each is computed at its first use."""
 
     history: History
 

@@ -1,6 +1,6 @@
 """Waycode inside nuPlan's own simulator: a planner for nuplan-devkit (see docs/nuplan.md).
 
-The devkit is imported with `WaycodePlanner` and not before, so that everything else works without it.
+The devkit is imported on the first access to `WaycodePlanner`, so that everything else works without it.
 """
 
 from typing import TYPE_CHECKING, Any

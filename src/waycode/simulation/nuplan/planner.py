@@ -1,4 +1,4 @@
-"""A planner for nuplan-devkit that asks one of ours (`waycode.driving.Driver`) at every step."""
+"""A planner for nuplan-devkit that calls a `waycode.driving.Driver` at every step."""
 
 from dataclasses import dataclass
 from typing import Any
@@ -25,23 +25,23 @@ from waycode.sources.nuplan.log import NUPLAN_STEP_S, LogWindow
 from waycode.sources.nuplan.maps import CityMap
 from waycode.sources.nuplan.tracks import signals_of, world_tracks
 
-LEAST_SPEED_MPS = 1.0  # below it the steering angle of a path says little
+_LEAST_SPEED_MPS = 1.0  # lower bound of the speed when a steering angle is computed from a yaw rate
 
 
 @dataclass(frozen=True, kw_only=True)
 class Surroundings:
-    """The part of the city that the planner sees for a while; our scene frame has its origin in the middle of it."""
+    """The cropped map around the ego, used until the ego has moved by `map_renewed_m`."""
 
     city: CityMap
-    cropped: CroppedMap
-    origin_m: tuple[float, float]
+    cropped: CroppedMap  # in the scene frame
+    origin_m: tuple[float, float]  # of the scene frame, in world coordinates: the middle of the crop
 
 
 class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
-    """Latent token search, or any other of our planners, in nuPlan's closed loop.
+    """Latent token search, or any other driver, in nuPlan's closed loop.
 
-    As nuPlan wants it, a planner is made once per scenario, so this one has state: the lights seen so far, the map
-    around the car, and what our planner wants to remember.
+    nuPlan creates a planner per scenario, so it has state: the traffic lights observed so far, the map around the ego,
+    and the driver's state.
     """
 
     def __init__(
@@ -52,11 +52,19 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         history_s: float = 2.0,
         planner: Driver[Any] | None = None,
     ) -> None:
-        """`planner` drives instead of latent token search with `model`, if it is given."""
+        """Parameters of the planner.
+
+        Args:
+            model: bundled name, model folder or run folder.
+            map_radius_m: half the width of the square map around the ego.
+            map_renewed_m: distance after which the map is cropped anew and the driver is reset.
+            history_s: duration of the history that the driver observes.
+            planner: a driver to use instead of latent token search with `model`.
+        """
         if not 0 < map_renewed_m < map_radius_m:
             raise SimulationError(
                 f"map_renewed_m is {map_renewed_m} and map_radius_m is {map_radius_m}, "
-                "expected 0 < the first < the second"
+                "expected 0 < map_renewed_m < map_radius_m"
             )
         self._model, self._planner = model, planner
         self._map_radius_m, self._map_renewed_m = map_radius_m, map_renewed_m
@@ -64,8 +72,8 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         self._roadblocks: tuple[int, ...] = ()
         self._lights: list[Light] = []
         self._around: Surroundings | None = None
-        self._state: Any = None  # the driver's, once it was reset; None may be a state
-        self._is_reset = False
+        self._state: Any = None  # of the driver
+        self._is_reset = False  # whether `_state` is valid: None may be a state
 
     def name(self) -> str:
         return type(self).__name__
@@ -74,7 +82,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         return DetectionsTracks
 
     def initialize(self, initialization: PlannerInitialization) -> None:
-        """Loads the model and notes the route."""
+        """Loads the model and stores the map API and the route."""
         if self._planner is None:
             # Loaded before the first plan, and kept for the next scenarios of this process.
             self._planner = LatentDriver(planner=loaded_planner(self._model))
@@ -85,7 +93,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
     def compute_planner_trajectory(self, current_input: PlannerInput) -> AbstractTrajectory:
         """The plan from the latest state of the history on, at the rear axle."""
         if self._planner is None:
-            raise SimulationError("WaycodePlanner was asked for a trajectory before it was initialised")
+            raise SimulationError("WaycodePlanner has no driver: call initialize before compute_planner_trajectory")
         state = current_input.history.ego_states[-1]
         window = self._window(current_input)
         around = self._surroundings_of(state)
@@ -103,7 +111,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         return to_nuplan(plan, state, origin_m=around.origin_m, vehicle=seen.vehicle)
 
     def _window(self, current_input: PlannerInput) -> LogWindow:
-        """The history as the window of a log. Lights come for the present alone: those of before were kept."""
+        """The history as the window of a log. nuPlan passes current traffic lights only; earlier ones are kept here."""
         history = current_input.history
         now_us = history.ego_states[-1].time_us
         shown = current_input.traffic_light_data or ()
@@ -118,7 +126,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         )
 
     def _surroundings_of(self, state: Any) -> Surroundings:
-        """The map around the car. It is seldom renewed, since a planner's memory speaks of its lanes and its frame."""
+        """The map around the ego. A new crop changes lane indices and the scene frame, so it resets the driver."""
         place_m = np.array([state.rear_axle.x, state.rear_axle.y], np.float64)
         around = self._around
         if around is None or np.linalg.norm(place_m - np.array(around.origin_m)) > self._map_renewed_m:
@@ -130,7 +138,7 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
         return around
 
     def _scene(self, window: LogWindow, around: Surroundings) -> Scene:
-        """What has happened so far, as a scene that ends now."""
+        """The history as a scene that ends now."""
         return Scene(
             id="nuplan",
             source="nuplan",
@@ -147,12 +155,19 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
 def to_nuplan(
     plan: Trajectory, state: Any, *, origin_m: tuple[float, float], vehicle: Vehicle
 ) -> InterpolatedTrajectory:
-    """A plan from a state on, as nuPlan's trackers want it: rear axles in the world, a state every `NUPLAN_STEP_S`."""
+    """Converts a plan to nuPlan's trajectory: rear axles in world coordinates, a state every `NUPLAN_STEP_S`.
+
+    Args:
+        plan: the driver's plan, in the scene frame.
+        state: the devkit's current ego state.
+        origin_m: origin of the scene frame in world coordinates.
+        vehicle: the ego's dimensions.
+    """
     reference = plan.at_rear_axle(vehicle)
     position_m = reference.position_m + np.array(origin_m)
     heading, speed = np.unwrap(reference.heading_rad), reference.speed_mps
     acceleration, yaw_rate = np.gradient(speed, NUPLAN_STEP_S), np.gradient(heading, NUPLAN_STEP_S)
-    steering = np.arctan(vehicle.wheelbase_m * yaw_rate / np.maximum(np.abs(speed), LEAST_SPEED_MPS))
+    steering = np.arctan(vehicle.wheelbase_m * yaw_rate / np.maximum(np.abs(speed), _LEAST_SPEED_MPS))
     return InterpolatedTrajectory(
         [
             NuplanEgoState.build_from_rear_axle(
