@@ -8,24 +8,14 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
 from waycode.dataset.files import DatasetError
-from waycode.scene.types import Scene
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-
-
-@dataclass(frozen=True)
-class ShardContents:
-    """Result of a task that makes a shard."""
-
-    scenes: list[Scene]
-    rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> number of scenes left out for it
 
 
 def run_tasks(

@@ -11,11 +11,11 @@ successor, the lane of a signal) are indices; relations are arrays of pairs.
 """
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int8, Int32
@@ -101,6 +101,11 @@ def as_pairs(pairs: Iterable[tuple[int, int]]) -> Pairs:
     return np.array(sorted(set(pairs)), np.int32).reshape(-1, 2)
 
 
+def _empty(kind: type[np.generic], *more_axes: int) -> Callable[[], Any]:
+    """Makes arrays [0, *more_axes]."""
+    return lambda: np.zeros((0, *more_axes), kind)
+
+
 @dataclass(frozen=True)
 class Polylines:
     """N polylines of any length, concatenated; polyline i is `points_m[starts[i]:starts[i + 1]]`."""
@@ -127,6 +132,10 @@ class Polylines:
 
     def as_list(self) -> list[Float32[np.ndarray, "p 2"]]:
         return [self[index] for index in range(len(self))]
+
+
+def _no_polylines() -> Polylines:
+    return Polylines.of([])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -167,16 +176,16 @@ class Lanes:
     """Lanes: centrelines in driving direction, attributes, and the relations between lanes; see also `graph`."""
 
     ids: tuple[str, ...] = ()
-    types: Int8[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.int8))  # LaneType
-    centrelines: Polylines = field(default_factory=lambda: Polylines.of([]))
-    speed_limit_mps: Float32[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.float32))
-    speed_limit_known: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    width_m: Float32[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.float32))
-    width_known: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    in_junction: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    types: Int8[np.ndarray, " L"] = field(default_factory=_empty(np.int8))  # LaneType
+    centrelines: Polylines = field(default_factory=_no_polylines)
+    speed_limit_mps: Float32[np.ndarray, " L"] = field(default_factory=_empty(np.float32))  # 0 where not known
+    speed_limit_known: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))
+    width_m: Float32[np.ndarray, " L"] = field(default_factory=_empty(np.float32))  # 0 where not known
+    width_known: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))
+    in_junction: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))
     successors: Pairs = field(default_factory=no_pairs)  # (lane, lane that continues it)
     left_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, lane to its left in the same direction)
-    right_neighbours: Pairs = field(default_factory=no_pairs)
+    right_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, lane to its right in the same direction)
     graph_origin: GraphOrigin = GraphOrigin.ABSENT
 
     def __len__(self) -> int:
@@ -194,19 +203,13 @@ class Lanes:
 
 @dataclass(frozen=True, kw_only=True)
 class StopSigns:
-    position_m: Float32[np.ndarray, "S 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))
+    """Stop signs and the lanes that they control."""
+
+    position_m: Float32[np.ndarray, "S 2"] = field(default_factory=_empty(np.float32, 2))
     controls: Pairs = field(default_factory=no_pairs)  # (stop sign, lane that it controls)
 
     def __len__(self) -> int:
         return len(self.position_m)
-
-
-def _no_types() -> Int8[np.ndarray, " N"]:
-    return np.zeros(0, np.int8)
-
-
-def _no_polylines() -> Polylines:
-    return Polylines.of([])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -215,9 +218,9 @@ class MapFeatures:
 
     lanes: Lanes = field(default_factory=Lanes)
     road_lines: Polylines = field(default_factory=_no_polylines)
-    road_line_types: Int8[np.ndarray, " N"] = field(default_factory=_no_types)  # LineType
+    road_line_types: Int8[np.ndarray, " N"] = field(default_factory=_empty(np.int8))  # LineType
     road_edges: Polylines = field(default_factory=_no_polylines)
-    road_edge_types: Int8[np.ndarray, " M"] = field(default_factory=_no_types)  # EdgeType
+    road_edge_types: Int8[np.ndarray, " M"] = field(default_factory=_empty(np.int8))  # EdgeType
     crosswalks: Polylines = field(default_factory=_no_polylines)
     speed_bumps: Polylines = field(default_factory=_no_polylines)
     driveways: Polylines = field(default_factory=_no_polylines)
@@ -229,10 +232,10 @@ class MapFeatures:
 class Signals:
     """Traffic lights, per signalled lane and step."""
 
-    lanes: Int32[np.ndarray, " G"] = field(default_factory=lambda: np.zeros(0, np.int32))  # that the light is for
-    stop_point_m: Float32[np.ndarray, "G 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))  # stop line
-    states: Int8[np.ndarray, "G T"] = field(default_factory=lambda: np.zeros((0, 0), np.int8))  # SignalState
-    valid: Bool[np.ndarray, "G T"] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
+    lanes: Int32[np.ndarray, " G"] = field(default_factory=_empty(np.int32))  # signalled lanes
+    stop_point_m: Float32[np.ndarray, "G 2"] = field(default_factory=_empty(np.float32, 2))  # middle of the stop line
+    states: Int8[np.ndarray, "G T"] = field(default_factory=_empty(np.int8, 0))  # SignalState
+    valid: Bool[np.ndarray, "G T"] = field(default_factory=_empty(np.bool_, 0))  # whether observed
 
     def __len__(self) -> int:
         return len(self.lanes)
@@ -244,6 +247,17 @@ class Route:
 
     lanes: Int32[np.ndarray, " R"]
     sections: Int32[np.ndarray, " R"]  # section of each lane: 0, 1, 2, ..., never decreasing
+
+    @staticmethod
+    def of(sections: Iterable[Sequence[int]]) -> "Route | None":
+        """A route from the lanes of each section; empty sections are left out. None if no lane remains."""
+        kept = [section for section in sections if section]
+        if not kept:
+            return None
+        return Route(
+            lanes=np.concatenate([np.array(section, np.int32) for section in kept]),
+            sections=np.repeat(np.arange(len(kept), dtype=np.int32), [len(section) for section in kept]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -50,12 +50,7 @@ class CroppedMap:
                 here = sorted(self.connectors[lane.fid] for lane in members if lane.fid in self.connectors)
             if here and (not sections or sections[-1] != here):
                 sections.append(here)
-        if not sections:
-            return None
-        return Route(
-            lanes=np.concatenate([np.array(section, np.int32) for section in sections]),
-            sections=np.repeat(np.arange(len(sections), dtype=np.int32), [len(section) for section in sections]),
-        )
+        return Route.of(sections)
 
 
 def crop_map(

@@ -158,13 +158,7 @@ def _route(network: RoadNetwork, edges: tuple[str, ...], lane_index: dict[str, i
         if position + 1 < len(edges):
             inner = _lanes_between(network, set(lanes), edges[position + 1])
             sections.append([lane_index[lane] for lane in inner if lane in lane_index])
-    kept = [section for section in sections if section]
-    if not kept:
-        return None
-    return Route(
-        lanes=np.array([lane for section in kept for lane in section], np.int32),
-        sections=np.repeat(np.arange(len(kept), dtype=np.int32), [len(section) for section in kept]),
-    )
+    return Route.of(sections)
 
 
 def _lanes_between(network: RoadNetwork, lanes: set[str], next_edge: str) -> list[str]:
