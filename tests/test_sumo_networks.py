@@ -331,8 +331,9 @@ def test_netconvert_complaints_are_errors(tmp_path: Path) -> None:
     for name, x_m in (("a", 0.0), ("b", 50.0)):
         builder.add_node(name, np.array([x_m, 0.0]))
     builder.add_edge("a_to_c", np.array([[0.0, 0.0], [50.0, 0.0]]), start="a", end="c", profile=profile)
+    timing = SignalTiming(cycle_s=60, yellow_s=3, left_green_s=8)
     with pytest.raises(NetconvertError, match=r"netconvert .*complained.*'c'"):
-        build_network(builder.build(rotation_rad=0.0, signal_timing=SignalTiming()), tmp_path)
+        build_network(builder.build(rotation_rad=0.0, signal_timing=timing), tmp_path)
 
 
 def test_a_missing_netconvert_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -1,6 +1,6 @@
 """Drawing primitives: filled shapely geometries, polylines, dashes and rounded boxes, all in metres."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -47,7 +47,7 @@ def polygons_in_bounds(polylines: Polylines, bounds_m: tuple[float, float, float
     """The polygons that intersect the bounds, made valid where they intersect themselves."""
     polygons = [shapely.Polygon(points) for points in polylines.as_list() if len(points) >= 3]
     window = shapely.box(*bounds_m)
-    return [shapely.make_valid(polygon) for polygon in polygons if polygon.intersects(window.envelope)]
+    return [shapely.make_valid(polygon) for polygon in polygons if polygon.intersects(window)]
 
 
 def indices_in_bounds(
@@ -82,9 +82,6 @@ def offset_polyline(points_m: Polyline, offset_m: float) -> Polyline:
     return moved
 
 
-def rounded_boxes(corners_m: Iterable[Float[np.ndarray, "4 2"]], radius_m: Iterable[float]) -> list[Any]:
-    """Boxes with rounded corners, each with its own radius."""
-    return [
-        shapely.Polygon(corners).buffer(-radius, join_style="mitre").buffer(radius, quad_segs=4)
-        for corners, radius in zip(corners_m, radius_m, strict=True)
-    ]
+def rounded_box(corners_m: Float[np.ndarray, "4 2"], radius_m: float) -> Any:
+    """A shapely polygon: a box with rounded corners."""
+    return shapely.Polygon(corners_m).buffer(-radius_m, join_style="mitre").buffer(radius_m, quad_segs=4)

@@ -46,6 +46,9 @@ _OPTIONAL_COLUMNS: Mapping[str, tuple[str, ...]] = {"stop_polygons": ("lane_fids
 _DRIVABLE_LAYERS = ("road_segments", "intersections", "generic_drivable_areas", "carpark_areas")
 
 
+LaneKey = tuple[bool, int]  # whether it is a connector, and its fid: lanes and connectors are numbered separately
+
+
 @dataclass(frozen=True, kw_only=True)
 class MapLane:
     """A lane or a lane connector. References are fids; None where the map has no value."""
@@ -61,6 +64,10 @@ class MapLane:
     right_boundary: int | None = None
     predecessor: int | None = None  # of a connector: the lane before it
     successor: int | None = None  # of a connector: the lane after it
+
+    @property
+    def key(self) -> LaneKey:
+        return (self.is_connector, self.fid)
 
 
 @dataclass(frozen=True)
@@ -94,8 +101,7 @@ class CityMap:
     crosswalks: SpatialIndex
     speed_bumps: SpatialIndex
     stop_signs: SpatialIndex  # MapStopSign
-    roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes by group
-    roadblock_connectors: Mapping[int, tuple[MapLane, ...]]  # lane connectors by group connector
+    roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes by group, lane connectors by group connector
 
     @staticmethod
     def of(
@@ -115,8 +121,10 @@ class CityMap:
             crosswalks=SpatialIndex(crosswalks, crosswalks),
             speed_bumps=SpatialIndex(speed_bumps, speed_bumps),
             stop_signs=SpatialIndex(stop_signs, [sign.polygon for sign in stop_signs]),
-            roadblocks=_groups(lane for lane in lanes if not lane.is_connector),
-            roadblock_connectors=_groups(lane for lane in lanes if lane.is_connector),
+            roadblocks={
+                **_groups(lane for lane in lanes if lane.is_connector),
+                **_groups(lane for lane in lanes if not lane.is_connector),
+            },
         )
 
 

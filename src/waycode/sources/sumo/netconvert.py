@@ -12,13 +12,7 @@ import numpy as np
 import shapely
 
 from waycode.sources.base import SourceError
-from waycode.sources.sumo.plain import (
-    MOTOR_CLASSES,
-    Edge,
-    LinePoints,
-    PlainNetwork,
-    VehicleClass,
-)
+from waycode.sources.sumo.plain import MOTOR_CLASSES, Edge, LinePoints, PlainNetwork, VehicleClass
 
 _OPTIONS = (
     "--junctions.internal-link-detail", "15",
