@@ -213,10 +213,11 @@ def test_signals_are_on_lanes_within_the_junction(family: Family, seed: int) -> 
     _, roads = built(family, seed)
     features, lane_index = whole_map(family, seed)
     links = roads.network.signal_links
-    assert {link.signal_id for link in links} == ({"centre"} if family == Family.SIGNALS else {"signal0", "signal1"})
-    lanes = np.array([lane_index[link.internal_lane] for link in links], np.int32)
+    expected = {"centre"} if family == Family.SIGNALS else {"signal0", "signal1"}
+    assert {link.signal_id for link in links.values()} == expected
+    lanes = np.array([lane_index[lane] for lane in links], np.int32)
     assert features.lanes.in_junction[lanes].all()
-    stops = np.array([link.stop_point_m for link in links], np.float32)
+    stops = np.array([roads.network.lanes[link.from_lane].shape_m[-1] for link in links.values()], np.float32)
     for lane, stop in zip(lanes.tolist(), stops, strict=True):
         assert np.linalg.norm(features.lanes.centrelines[lane][0] - stop) < 0.5
     states, valid = np.zeros((len(links), 1), np.int8), np.zeros((len(links), 1), np.bool_)

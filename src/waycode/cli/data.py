@@ -110,9 +110,6 @@ def open_source(name: SourceName, paths: tuple[Path, ...], options: dict[str, An
     """
     if not paths:
         raise UsageError(f"no raw data was named: expected files or folders of {name}")
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"{path} does not exist: expected a file or folder of {name}")
     if name == "nuplan":
         maps = options.get("maps")
         if maps is None:

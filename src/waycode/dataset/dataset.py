@@ -92,7 +92,7 @@ class Dataset(Sequence[Scene]):
         self.info = DatasetInfo.read(self.folder)
         if not self.info.complete:
             raise DatasetError(
-                f"{self.folder} is not finished: run the command that makes it again, it goes on where it stopped"
+                f"{self.folder} is not finished: run the command that makes it again, it continues where it stopped"
             )
         self._ends = list(accumulate(shard.num_scenes for shard in self.info.shards))
         self._open_files: OrderedDict[str, pq.ParquetFile] = OrderedDict()  # the most recently used last
@@ -125,7 +125,7 @@ class Dataset(Sequence[Scene]):
             return scene_from_row(self._file(shard.file).read_row_group(row, use_threads=False))
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise DatasetError(
-                f"{self.folder / shard.file} cannot be read ({error}): `waycode data check` tells which are whole"
+                f"{self.folder / shard.file} cannot be read ({error}): `waycode data check` lists the damaged shards"
             ) from error
 
     def _file(self, name: str) -> pq.ParquetFile:

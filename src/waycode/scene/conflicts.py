@@ -12,7 +12,7 @@ from waycode.scene.types import Scene, SignalState, Tracks, TrackType
 _STOP_LINE_HALF_WIDTH_M = 1.8  # of a lane
 _SAME_STOP_LINE_M = 1.0  # stop points this close belong to the same stop line
 _ALIGNED_RAD = np.radians(40)  # to the signalled lane
-_FOLLOWED_STEPS = 25  # long enough to tell which way through the junction a vehicle takes
+_FOLLOWED_STEPS = 25  # steps beyond the stop line by which the lane that a vehicle takes is determined
 
 
 @dataclass(frozen=True)
@@ -38,7 +38,7 @@ def overlapping_pairs(tracks: Tracks, *, which: Bool[np.ndarray, " A"]) -> Int[n
 
 
 def hits_recorded(corners_m: Float[np.ndarray, "n 4 2"], scene: Scene, agent: int, *, every: int = 1) -> bool:
-    """Whether a body that replaces an agent overlaps any other road user at a step at which that one is observed.
+    """Whether a body that replaces an agent overlaps the bounding box of any other observed road user.
 
     Args:
         corners_m: corners of the body at n steps after the current one, in the scene frame.

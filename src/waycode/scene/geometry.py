@@ -80,7 +80,7 @@ def project(
     start, step = polyline_m[:-1], np.diff(polyline_m, axis=0)
     fraction, offset = project_on_segments(points_m[:, None], start[None], step[None])  # [q, p - 1], [q, p - 1, 2]
     distance = np.linalg.norm(offset, axis=-1)
-    # A segment of zero length has no sides; its neighbours are just as near and have.
+    # A segment of zero length has no sides. Its neighbours do, and are equally near.
     squared = (step**2).sum(axis=1)
     moving = squared > 1e-12
     segment = np.where(moving | ~moving.any(), distance, np.inf).argmin(axis=1)

@@ -1,4 +1,4 @@
-"""What a scene is: tracks of road users, the map around them, traffic lights, and optionally a route.
+"""The types of a scene: tracks of road users, the map around them, traffic lights, and optionally a route.
 
 Axes: A tracks, T steps, L lanes, G signalled lanes, P points, N polylines, E edges of a relation, S stop signs.
 
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class WaycodeError(Exception):
-    """An error that the user can fix: says what was got, what was expected and what is available.
+    """An error that the user can fix. Its message names the given, the expected and the available values.
 
     The command line prints it as one sentence and exits with 2.
     """
@@ -142,7 +142,7 @@ def _no_polylines() -> Polylines:
 class Tracks:
     """Road users over time. Positions are the centres of bounding boxes."""
 
-    ids: tuple[str, ...]
+    ids: tuple[str, ...]  # unique in the scene
     types: Int8[np.ndarray, " A"]  # TrackType
     length_m: Float32[np.ndarray, " A"]  # of the bounding box
     width_m: Float32[np.ndarray, " A"]
@@ -245,7 +245,7 @@ class Signals:
 class Route:
     """The ego's route: sections in driving order, each a set of parallel lanes."""
 
-    lanes: Int32[np.ndarray, " R"]
+    lanes: Int32[np.ndarray, " R"]  # by section
     sections: Int32[np.ndarray, " R"]  # section of each lane: 0, 1, 2, ..., never decreasing
 
     @staticmethod

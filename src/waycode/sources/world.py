@@ -109,7 +109,8 @@ def union(polygons: Sequence[Any]) -> Any:
     grown = shapely.union_all(shapely.buffer(sound, _JOINT_M, join_style="mitre"))
     merged = shapely.buffer(grown, -_JOINT_M, join_style="mitre")
     parts = [part for part in shapely.get_parts(merged) if part.geom_type == "Polygon" and not part.is_empty]
-    return shapely.union_all([_without_small_holes(part) for part in parts])
+    islands = [[hole for hole in part.interiors if shapely.Polygon(hole).area >= _MIN_HOLE_M2] for part in parts]
+    return shapely.union_all([shapely.Polygon(part.exterior, keep) for part, keep in zip(parts, islands, strict=True)])
 
 
 def border_lines(area: Any, region: Any = None) -> list[Float[np.ndarray, "_ 2"]]:
@@ -150,8 +151,3 @@ def pieces_without_holes(area: Any, *, min_area_m2: float = 0.0) -> list[Any]:
         for half in (shapely.box(left, bottom, cut, top), shapely.box(cut, bottom, right, top)):
             pieces += pieces_without_holes(polygon.intersection(half), min_area_m2=min_area_m2)
     return pieces
-
-
-def _without_small_holes(polygon: Any) -> Any:
-    islands = [hole for hole in polygon.interiors if shapely.Polygon(hole).area >= _MIN_HOLE_M2]
-    return shapely.Polygon(polygon.exterior, islands)

@@ -47,7 +47,7 @@ class SumoTrafficPlan:
 
 @dataclass(frozen=True, kw_only=True)
 class SumoTrack:
-    """What SUMO reported of one road user over its n steps in the simulation."""
+    """SUMO's positions and headings of one road user over its n steps in the simulation."""
 
     id: str
     type: RoadUserType
@@ -59,7 +59,7 @@ class SumoTrack:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What SUMO reported of a whole episode."""
+    """All road users and signals of an episode, as SUMO reported them."""
 
     num_steps: int
     tracks: tuple[SumoTrack, ...]  # sorted by id

@@ -50,7 +50,7 @@ class SlowSpellController:
         ]
 
     def before_step(self, sumo: Any, time_s: float, *, excluded: Sequence[str] = ()) -> None:
-        """Applies what is due; call it before each step.
+        """Applies all changes of speed that are due; call it before each step.
 
         Args:
             sumo: the `libsumo` module.

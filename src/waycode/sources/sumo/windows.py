@@ -123,22 +123,20 @@ def _signals(
     episode: Episode, lane_index: dict[str, int], steps: slice, *, origin_m: tuple[float, float], radius_m: float
 ) -> Signals:
     """Traffic lights whose stop points are on the map; junctions that the map cuts have none."""
-    links = [
-        link
-        for link in episode.roads.network.signal_links
-        if link.internal_lane in lane_index and math.dist(link.stop_point_m, origin_m) < radius_m - 1
-    ]
-    links.sort(key=lambda link: lane_index[link.internal_lane])
-    if not links:
+    network, recorded = episode.roads.network, episode.recording.signal_states
+    stops_m = {lane: network.lanes[link.from_lane].shape_m[-1] for lane, link in network.signal_links.items()}
+    lanes = [lane for lane in stops_m if lane in lane_index and math.dist(stops_m[lane], origin_m) < radius_m - 1]
+    lanes.sort(key=lambda lane: lane_index[lane])
+    if not lanes:
         return Signals()
-    recorded = episode.recording.signal_states
+    links = [network.signal_links[lane] for lane in lanes]
     states = np.array(
         [[signal_state(letters[link.link_index]) for letters in recorded[link.signal_id][steps]] for link in links],
         np.int8,
     )
     return Signals(
-        lanes=np.array([lane_index[link.internal_lane] for link in links], np.int32),
-        stop_point_m=to_scene_frame(np.array([link.stop_point_m for link in links]), origin_m),
+        lanes=np.array([lane_index[lane] for lane in lanes], np.int32),
+        stop_point_m=to_scene_frame(np.array([stops_m[lane] for lane in lanes]), origin_m),
         states=states,
         valid=np.ones(states.shape, np.bool_),
     )
