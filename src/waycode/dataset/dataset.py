@@ -45,25 +45,26 @@ class ShardInfo:
     file: str  # name in the dataset's folder
     num_scenes: int
     num_bytes: int
-    sha256: str
+    sha256: str  # checksum of the file
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetInfo:
     """The content of `dataset.json`."""
 
-    schema_version: int
+    schema_version: int  # of the Parquet columns
     source: str  # name of the source of the scenes
     settings: Mapping[str, Any]  # of the generator or converter
-    settings_sha256: str
+    settings_sha256: str  # `settings_hash` of source and settings
     complete: bool  # whether all shards are written
     num_shards: int  # when complete
-    num_scenes: int = 0
+    num_scenes: int = 0  # in all shards; 0 until complete
     rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> number of scenes left out for it
-    shards: tuple[ShardInfo, ...] = ()
+    shards: tuple[ShardInfo, ...] = ()  # empty until complete
 
     @staticmethod
     def read(folder: Path) -> "DatasetInfo":
+        """Reads `dataset.json`. Raises `DatasetError` if it is missing, damaged or of another version."""
         path = folder / INFO_FILE
         if not path.is_file():
             raise DatasetError(
@@ -80,6 +81,7 @@ class DatasetInfo:
             raise DatasetError(f"{path} is damaged ({error}): expected the JSON that waycode writes") from error
 
     def write(self, folder: Path) -> None:
+        """Writes `dataset.json` atomically."""
         text = json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
         replace_file(folder / INFO_FILE, lambda path: path.write_text(text))
 

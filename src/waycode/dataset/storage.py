@@ -166,7 +166,13 @@ def scene_from_row(batch: pa.RecordBatch | pa.Table, row: int = 0) -> Scene:
 
 
 def write_shard(path: Path, scenes: Iterable[Scene], *, metadata: Mapping[str, Any]) -> None:
-    """Writes scenes to one Parquet file, one row group each; the same scenes always give the same bytes."""
+    """Writes scenes to one Parquet file, one row group each; the same scenes always give the same bytes.
+
+    Args:
+        path: the file.
+        scenes: valid scenes.
+        metadata: JSON values to store in the file's metadata, beside the schema version.
+    """
     notes = {b"waycode": json.dumps({"schema_version": SCHEMA_VERSION, **metadata}, sort_keys=True).encode()}
     floats = [_leaf(column) for column in COLUMNS if column.type == _FLOATS]
     pq.write_table(

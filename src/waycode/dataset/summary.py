@@ -26,9 +26,9 @@ class RoadUserCounts:
     """Tracks of one type in a whole dataset."""
 
     total: int
-    per_scene: float
+    per_scene: float  # mean number
     moving: int  # more than 3 m from where they are first observed
-    to_predict: int
+    to_predict: int  # tracks whose future is of interest
     judged: int  # moving tracks that are observed long enough for the six comfort bounds
     comfortable: int  # judged tracks within the bounds
     judged_to_predict: int  # the same two of the tracks to predict
@@ -44,7 +44,7 @@ class DatasetSummary:
     num_scenes: int
     num_shards: int
     num_bytes: int  # of all shards
-    bytes_per_scene: float
+    bytes_per_scene: float  # mean
     settings: Mapping[str, Any]  # of the generator or converter
     settings_sha256: str
     steps: Mapping[int, int]  # number of steps -> scenes that have it
@@ -72,6 +72,7 @@ class Tally:
     scenes_with: Counter[str] = field(default_factory=Counter)
 
     def merge(self, other: "Tally") -> None:
+        """Adds the counts of another tally."""
         for part in fields(self):
             getattr(self, part.name).update(getattr(other, part.name))
 

@@ -67,7 +67,7 @@ class ComparisonPanel:
     agent: int  # index of the track
     planned_m: Polyline | None = None  # steps 1, 2, ... after the current step
     recorded_m: Polyline | None = None  # the same; may be shorter
-    caption: str = ""
+    caption: str = ""  # above the panel
     detail: str = ""  # second line of the caption
 
     @property

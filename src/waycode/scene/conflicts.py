@@ -19,7 +19,7 @@ _FOLLOWED_STEPS = 25  # steps beyond the stop line by which the lane that a vehi
 class RedLightCrossing:
     """A vehicle that crosses a stop line on red."""
 
-    track: int
+    track: int  # index of the vehicle
     lane: int  # the signalled lane that it takes
     step: int  # the first step beyond the stop line
 

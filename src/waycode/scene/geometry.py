@@ -101,7 +101,7 @@ def box_corners(
     length_m: Float[np.ndarray, "*shape"],
     width_m: Float[np.ndarray, "*shape"],
 ) -> Float[np.ndarray, "*shape 4 2"]:
-    """Corners of boxes: front left, front right, rear right, rear left."""
+    """Corners of boxes with these centres, headings and sizes: front left, front right, rear right, rear left."""
     signs = np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]]) / 2
     size = np.stack([length_m, width_m], axis=-1)[..., None, :]  # [..., 1, 2]
     return centre_m[..., None, :] + rotate(signs * size, np.asarray(heading_rad)[..., None])

@@ -21,7 +21,7 @@ _MIN_LENGTH_M = 1e-4  # shorter segments have no direction; their neighbours are
 class PolylineSegments:
     """The S segments of some polylines."""
 
-    start_m: Float[Tensor, "S 2"]
+    start_m: Float[Tensor, "S 2"]  # where each segment starts
     step_m: Float[Tensor, "S 2"]  # from start to end
     along_m: Float[Tensor, " S"]  # arclength of the polyline at the start of the segment
     line: Int[Tensor, " S"]  # index of the polyline

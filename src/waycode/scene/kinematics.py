@@ -40,7 +40,7 @@ class Motion:
 
 
 def motion(velocity_mps: Float[np.ndarray, "n T 2"], heading_rad: Float[np.ndarray, "n T"], *, dt_s: float) -> Motion:
-    """The six quantities of tracks that are observed at every step, at least 15 of them."""
+    """The six quantities of n tracks from their velocities and headings at T >= `MIN_STEPS` consecutive steps."""
     heading = np.unwrap(np.asarray(heading_rad, np.float64), axis=1)
     acceleration = _derivative(np.asarray(velocity_mps, np.float64), ACCELERATION_WINDOW, dt_s)
     cos, sin = np.cos(heading), np.sin(heading)

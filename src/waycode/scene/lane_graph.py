@@ -24,8 +24,8 @@ Adjacency = tuple[tuple[int, ...], ...]  # for each lane, the related lanes in t
 class LaneTolerance:
     """How far from a centreline and at what angle to it a pose still counts as on the lane."""
 
-    distance_m: float
-    angle_rad: float
+    distance_m: float  # most distance from the centreline
+    angle_rad: float  # most angle to its direction
 
 
 UNKNOWN_LANE_WIDTH_M = 3.5  # of lanes whose width is not known
@@ -242,7 +242,7 @@ class LaneGraph:
         *,
         tolerance: LaneTolerance = MAP_MATCHING,
     ) -> list[dict[int, float]]:
-        """For each pose all lanes within the tolerance, each with its distance in metres, by the same samples."""
+        """For each of n poses the lanes within `tolerance`, each with its distance in metres; by samples as `lane_at`."""
         found: list[dict[int, float]] = [{} for _ in position_m]
         if self._tree is None:
             return found

@@ -35,6 +35,8 @@ Pairs = Int32[np.ndarray, "_ 2"]  # one row per related pair; each relation has 
 
 
 class TrackType(IntEnum):
+    """Kinds of road users."""
+
     VEHICLE = 1
     PEDESTRIAN = 2
     CYCLIST = 3
@@ -72,6 +74,8 @@ class EdgeType(IntEnum):
 
 
 class SignalState(IntEnum):
+    """States of traffic lights, numbered as in WOMD."""
+
     UNKNOWN = 0
     ARROW_STOP = 1
     ARROW_CAUTION = 2
@@ -110,8 +114,8 @@ def _empty(kind: type[np.generic], *more_axes: int) -> Callable[[], Any]:
 class Polylines:
     """N polylines of any length, concatenated; polyline i is `points_m[starts[i]:starts[i + 1]]`."""
 
-    points_m: Float32[np.ndarray, "P 2"]
-    starts: Int32[np.ndarray, " N_plus_1"]
+    points_m: Float32[np.ndarray, "P 2"]  # all points, polyline after polyline
+    starts: Int32[np.ndarray, " N_plus_1"]  # index of the first point of each polyline, then the number of points
 
     @staticmethod
     def of(polylines: Sequence[np.ndarray]) -> "Polylines":
@@ -146,10 +150,10 @@ class Tracks:
     types: Int8[np.ndarray, " A"]  # TrackType
     length_m: Float32[np.ndarray, " A"]  # of the bounding box
     width_m: Float32[np.ndarray, " A"]
-    x_m: Float32[np.ndarray, "A T"]
+    x_m: Float32[np.ndarray, "A T"]  # centre of the bounding box in the scene frame
     y_m: Float32[np.ndarray, "A T"]
     heading_rad: Float32[np.ndarray, "A T"]  # of the bounding box, in [-pi, pi]
-    vx_mps: Float32[np.ndarray, "A T"]
+    vx_mps: Float32[np.ndarray, "A T"]  # velocity in the scene frame
     vy_mps: Float32[np.ndarray, "A T"]
     valid: Bool[np.ndarray, "A T"]  # whether the sample was observed; all other arrays are 0 where not
     to_predict: Int32[np.ndarray, " R"]  # indices of the tracks whose future is of interest
@@ -175,18 +179,18 @@ class Tracks:
 class Lanes:
     """Lanes: centrelines in driving direction, attributes, and the relations between lanes; see also `graph`."""
 
-    ids: tuple[str, ...] = ()
+    ids: tuple[str, ...] = ()  # unique in the scene
     types: Int8[np.ndarray, " L"] = field(default_factory=_empty(np.int8))  # LaneType
-    centrelines: Polylines = field(default_factory=_no_polylines)
+    centrelines: Polylines = field(default_factory=_no_polylines)  # two points or more each
     speed_limit_mps: Float32[np.ndarray, " L"] = field(default_factory=_empty(np.float32))  # 0 where not known
     speed_limit_known: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))
     width_m: Float32[np.ndarray, " L"] = field(default_factory=_empty(np.float32))  # 0 where not known
     width_known: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))
-    in_junction: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))
+    in_junction: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))  # whether within a junction
     successors: Pairs = field(default_factory=no_pairs)  # (lane, lane that continues it)
     left_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, lane to its left in the same direction)
     right_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, lane to its right in the same direction)
-    graph_origin: GraphOrigin = GraphOrigin.ABSENT
+    graph_origin: GraphOrigin = GraphOrigin.ABSENT  # of successors and neighbours
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -217,9 +221,9 @@ class MapFeatures:
     """The static map. Crosswalks, speed bumps, driveways and drivable areas are polygons (last point != first)."""
 
     lanes: Lanes = field(default_factory=Lanes)
-    road_lines: Polylines = field(default_factory=_no_polylines)
+    road_lines: Polylines = field(default_factory=_no_polylines)  # painted lines
     road_line_types: Int8[np.ndarray, " N"] = field(default_factory=_empty(np.int8))  # LineType
-    road_edges: Polylines = field(default_factory=_no_polylines)
+    road_edges: Polylines = field(default_factory=_no_polylines)  # where the drivable road ends
     road_edge_types: Int8[np.ndarray, " M"] = field(default_factory=_empty(np.int8))  # EdgeType
     crosswalks: Polylines = field(default_factory=_no_polylines)
     speed_bumps: Polylines = field(default_factory=_no_polylines)
@@ -272,7 +276,7 @@ class Scene:
     tracks: Tracks
     map: MapFeatures
     signals: Signals = field(default_factory=Signals)
-    route: Route | None = None
+    route: Route | None = None  # of the ego
     tags: tuple[str, ...] = ()  # given by the source: scenario types, the network's family
     rebuild: str | None = None  # JSON from which the source can run the same world live
 

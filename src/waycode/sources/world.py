@@ -23,7 +23,7 @@ class CroppedLine:
 
     points_m: Float[np.ndarray, "p 2"]
     keeps_start: bool  # whether the start of the line is within the region
-    keeps_end: bool
+    keeps_end: bool  # whether the end of the line is within the region
 
 
 @dataclass(frozen=True, kw_only=True)

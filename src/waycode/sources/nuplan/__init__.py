@@ -44,7 +44,7 @@ class NuplanSource:
     logs: str | Path | Sequence[str | Path]  # .db files, and folders that are searched recursively
     maps_root: str | Path  # folder with <location>/<version>/map.gpkg
     _: KW_ONLY
-    history_s: float = 2.0
+    history_s: float = 2.0  # seconds before the current step
     future_s: float = 8.0  # 15 s for closed-loop simulation
     every_s: float | None = None  # interval between scenes; tagged frames only if None
     scenario_types: tuple[str, ...] | None = None  # only frames with one of these tags

@@ -32,7 +32,7 @@ _CroppedLane = tuple[MapLane, CroppedLine]
 class CroppedMap:
     """The map of a scene, and the indices of the city's lanes in it."""
 
-    features: MapFeatures
+    features: MapFeatures  # in the scene frame
     index: Mapping[LaneKey, int]  # of each lane and lane connector
     lane_starts_m: Sequence[Float[np.ndarray, "2"]]  # in world coordinates, by index
 
@@ -49,7 +49,14 @@ class CroppedMap:
 def crop_map(
     city: CityMap, path_m: Float[np.ndarray, "n 2"], *, radius_m: float, origin_m: tuple[float, float]
 ) -> CroppedMap:
-    """Crops the map to within `radius_m` of a path in world coordinates; the result is in the scene frame."""
+    """Crops the map around a path.
+
+    Args:
+        city: the map of the city.
+        path_m: points of the path in world coordinates.
+        radius_m: everything farther from the path is left out.
+        origin_m: origin of the scene frame, in world coordinates.
+    """
     region = shapely.buffer(shapely.linestrings(np.repeat(path_m, 2, axis=0)), radius_m)
     cropped = [(lane, crop_line(lane.baseline, region)) for lane in city.lanes.within(region)]
     lanes = [(lane, line) for lane, line in cropped if line is not None]

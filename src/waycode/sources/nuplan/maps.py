@@ -53,15 +53,15 @@ LaneKey = tuple[bool, int]  # whether it is a connector, and its fid: lanes and 
 class MapLane:
     """A lane or a lane connector. References are fids; None where the map has no value."""
 
-    fid: int
+    fid: int  # unique among lanes, and among connectors
     is_connector: bool
     baseline: Any  # shapely LineString, in driving direction
     group: int | None  # lane group ("roadblock") or lane group connector
     index: int | None = None  # within the group, from left to right; connectors have none
     type: LaneType = LaneType.STREET
     speed_limit_mps: float | None
-    left_boundary: int | None = None
-    right_boundary: int | None = None
+    left_boundary: int | None = None  # fid of the line to the left
+    right_boundary: int | None = None  # fid of the line to the right
     predecessor: int | None = None  # of a connector: the lane before it
     successor: int | None = None  # of a connector: the lane after it
 
@@ -74,7 +74,7 @@ class MapLane:
 class MapStopSign:
     """An area to stop in, and the fids of what it applies to; if both are empty, all lanes through the area."""
 
-    polygon: Any
+    polygon: Any  # shapely Polygon
     lanes: tuple[int, ...]
     connectors: tuple[int, ...]
 
@@ -98,8 +98,8 @@ class CityMap:
     lanes: SpatialIndex  # MapLane
     boundaries: Mapping[int, tuple[Any, int]]  # by fid: line, boundary_type_fid
     drivable: SpatialIndex  # polygons
-    crosswalks: SpatialIndex
-    speed_bumps: SpatialIndex
+    crosswalks: SpatialIndex  # polygons
+    speed_bumps: SpatialIndex  # polygons
     stop_signs: SpatialIndex  # MapStopSign
     roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes by group, lane connectors by group connector
 

@@ -33,7 +33,7 @@ class EpisodeSeed:
 
     family: Family
     numbers: tuple[int, int, int]  # dataset seed, shard, attempt
-    version: int = GENERATOR_VERSION
+    version: int = GENERATOR_VERSION  # of the generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,13 @@ class Episode:
 
     seed: EpisodeSeed
     roads: RoadMap
-    recording: Recording
+    recording: Recording  # as SUMO reported it
     first_step: int  # after the warm-up
     ids: tuple[str, ...]
     position_m: Float[np.ndarray, "U S 2"]  # of the box centres
-    heading_rad: Float[np.ndarray, "U S"]
+    heading_rad: Float[np.ndarray, "U S"]  # of the boxes
     velocity_mps: Float[np.ndarray, "U S 2"]
-    valid: Bool[np.ndarray, "U S"]
+    valid: Bool[np.ndarray, "U S"]  # whether the road user is in the simulation
 
 
 def plan_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> SumoTrafficPlan:

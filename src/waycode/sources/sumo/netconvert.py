@@ -43,7 +43,7 @@ class LaneInfo:
     length_m: float  # SUMO's, which may differ from that of the shape
     width_m: float
     speed_mps: float  # limit
-    allowed: frozenset[VehicleClass]
+    allowed: frozenset[VehicleClass]  # classes that may use the lane
 
     @property
     def is_internal(self) -> bool:
@@ -73,8 +73,8 @@ class EdgeInfo:
 class ConnectionInfo:
     """A link from lane to lane."""
 
-    from_lane: str
-    to_lane: str
+    from_lane: str  # lane id
+    to_lane: str  # lane id
     via_lane: str | None  # internal lane on the way; further connections start from it
     direction: str  # SUMO's letters: s straight, l left, r right, L and R partially left and right, t turn around
     state: str  # SUMO's letters: M major, m minor, s stop, w all-way stop, o and O signals ...
@@ -96,7 +96,7 @@ class RoadNetwork:
     """A built network in world coordinates. Mappings are sorted by key."""
 
     path: Path  # the .net.xml file
-    is_freeway: bool
+    is_freeway: bool  # whether its lanes are of type FREEWAY
     edges: Mapping[str, EdgeInfo]
     lanes: Mapping[str, LaneInfo]  # including internal lanes and sidewalks, without crossings and walking areas
     connections: tuple[ConnectionInfo, ...]  # sorted; including those of internal lanes

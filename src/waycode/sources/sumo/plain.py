@@ -51,7 +51,7 @@ class Node:
     """A junction, or a point where an edge ends."""
 
     id: str
-    position_m: tuple[float, float]
+    position_m: tuple[float, float]  # x, y
     type: NodeType = NodeType.PRIORITY
     radius_m: float | None = None  # of the kerb at the corners
 
@@ -116,9 +116,9 @@ class Connection(NamedTuple):
 class SignalTiming:
     """Timing from which netconvert builds the programs of all traffic lights."""
 
-    cycle_s: int
-    yellow_s: int
-    left_green_s: int
+    cycle_s: int  # duration of a whole cycle
+    yellow_s: int  # duration of yellow
+    left_green_s: int  # duration of the green phase for left turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -147,7 +147,7 @@ class RoadProfile:
     bike_lane_m: float = 0.0  # width; 0: no bicycle lane
     sidewalk_m: float = 0.0  # width; 0: no sidewalk
     priority: int = 1
-    open_to_bicycles: bool = True
+    open_to_bicycles: bool = True  # whether bicycles may use the motor lanes where there is no bicycle lane
 
     def lanes(self, extra: int = 0) -> tuple[Lane, ...]:
         """Lanes from the right, with `extra` motor lanes added on the left."""
@@ -177,6 +177,7 @@ class NetworkBuilder:
         kind: NodeType = NodeType.PRIORITY,
         radius_m: float | None = None,
     ) -> None:
+        """Adds a junction or an end of the network; `radius_m` is that of the kerb at the corners."""
         x_m, y_m = position_m.tolist()
         self._nodes[name] = Node(id=name, position_m=(x_m, y_m), type=kind, radius_m=radius_m)
 

@@ -41,7 +41,7 @@ class SumoTrafficPlan:
     network: RoadNetwork
     demand: Demand
     spells: dict[str, SlowSpell]  # by vehicle id
-    sumo_seed: int
+    sumo_seed: int  # seed of SUMO's random numbers
     num_steps: int  # of the whole episode
 
 
@@ -51,7 +51,7 @@ class SumoTrack:
 
     id: str
     type: RoadUserType
-    first_step: int
+    first_step: int  # step at which it enters the simulation
     position_m: Float[np.ndarray, "n 2"]  # front bumper of a vehicle, centre of a pedestrian
     heading_rad: Float[np.ndarray, " n"]
     route: tuple[str, ...]  # edges

@@ -20,7 +20,7 @@ class SlowSpell:
 
     begin_s: float  # time in the episode
     speed_share: float  # of the speed at the beginning
-    braking_mps2: float
+    braking_mps2: float  # deceleration down to the low speed
     hold_s: float  # duration at the low speed
 
 

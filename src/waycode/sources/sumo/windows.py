@@ -175,7 +175,13 @@ def _lanes_between(network: RoadNetwork, lanes: set[str], next_edge: str) -> lis
 def candidate_windows(
     episode: Episode, *, history_steps: int, future_steps: int
 ) -> dict[Manoeuvre, list[EpisodeWindow]]:
-    """All possible windows by the manoeuvre of their ego, which is any motor vehicle present in the whole window."""
+    """All possible windows by the manoeuvre of their ego, which is any motor vehicle present in the whole window.
+
+    Args:
+        episode: the episode.
+        history_steps: steps of a window before its current step.
+        future_steps: steps after it.
+    """
     features, _ = crop_road_map(episode.roads, (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=_WHOLE_MAP_M)
     found: dict[Manoeuvre, list[EpisodeWindow]] = {}
     first = episode.first_step + history_steps
