@@ -242,7 +242,7 @@ class LaneGraph:
         *,
         tolerance: LaneTolerance = MAP_MATCHING,
     ) -> list[dict[int, float]]:
-        """For each of n poses the lanes within `tolerance`, each with its distance in metres; by samples as `lane_at`."""
+        """For each of n poses the lanes within `tolerance`, each with its distance in metres, by samples."""
         found: list[dict[int, float]] = [{} for _ in position_m]
         if self._tree is None:
             return found
