@@ -394,5 +394,5 @@ def test_the_extra_to_install_is_named(folder: Path, tmp_path: Path, monkeypatch
 def test_settings_are_checked(folder: Path) -> None:
     with pytest.raises(SourceError, match=r"future_s is 0.0, expected a positive number"):
         NuplanSource(folder, folder, future_s=0.0)
-    with pytest.raises(SourceError, match=r"has no .db file"):
+    with pytest.raises(SourceError, match=r"maps holds no file that matches \*.db"):
         NuplanSource(folder / "maps", folder).references()

@@ -213,10 +213,11 @@ def test_signals_are_on_lanes_within_the_junction(family: Family, seed: int) -> 
     _, roads = built(family, seed)
     features, lane_index = whole_map(family, seed)
     links = roads.network.signal_links
-    assert {link.signal_id for link in links} == ({"centre"} if family == Family.SIGNALS else {"signal0", "signal1"})
-    lanes = np.array([lane_index[link.internal_lane] for link in links], np.int32)
+    expected = {"centre"} if family == Family.SIGNALS else {"signal0", "signal1"}
+    assert {link.signal_id for link in links.values()} == expected
+    lanes = np.array([lane_index[lane] for lane in links], np.int32)
     assert features.lanes.in_junction[lanes].all()
-    stops = np.array([link.stop_point_m for link in links], np.float32)
+    stops = np.array([roads.network.lanes[link.from_lane].shape_m[-1] for link in links.values()], np.float32)
     for lane, stop in zip(lanes.tolist(), stops, strict=True):
         assert np.linalg.norm(features.lanes.centrelines[lane][0] - stop) < 0.5
     states, valid = np.zeros((len(links), 1), np.int8), np.zeros((len(links), 1), np.bool_)
@@ -331,8 +332,9 @@ def test_netconvert_complaints_are_errors(tmp_path: Path) -> None:
     for name, x_m in (("a", 0.0), ("b", 50.0)):
         builder.add_node(name, np.array([x_m, 0.0]))
     builder.add_edge("a_to_c", np.array([[0.0, 0.0], [50.0, 0.0]]), start="a", end="c", profile=profile)
+    timing = SignalTiming(cycle_s=60, yellow_s=3, left_green_s=8)
     with pytest.raises(NetconvertError, match=r"netconvert .*complained.*'c'"):
-        build_network(builder.build(rotation_rad=0.0, signal_timing=SignalTiming()), tmp_path)
+        build_network(builder.build(rotation_rad=0.0, signal_timing=timing), tmp_path)
 
 
 def test_a_missing_netconvert_names_the_extra(monkeypatch: pytest.MonkeyPatch) -> None:

@@ -127,11 +127,11 @@ FAULTS: list[tuple[str, Change, str]] = [
     ("short area", map_with(crosswalks=Polylines.of([POINTS[:2]])), "crosswalks has 1 polylines with fewer than 3"),
     ("nan point", map_with(driveways=Polylines.of([NOT_FINITE])), "driveways has points that are not finite"),
     ("far point", map_with(speed_bumps=Polylines.of([FAR])), "speed_bumps reaches beyond 16384 m of origin_m"),
-    ("line types", map_with(road_line_types=np.zeros(2, np.int8)), "road_line_types has shape (2,), expected (1,)"),
+    ("line types", map_with(road_line_types=np.zeros(2, np.int8)), "map.road_line_types has shape (2,), expected (1,)"),
     (
         "edge type",
         map_with(road_edge_types=np.array([1, 3], np.int8)),
-        "road_edge_types has [3], expected members of EdgeType (0 to 2)",
+        "map.road_edge_types has [3], expected members of EdgeType (0 to 2)",
     ),
     ("nan sign", signs_with(position_m=NOT_FINITE[1:2]), "stop_signs.position_m has points that are not finite"),
     (
@@ -147,7 +147,7 @@ FAULTS: list[tuple[str, Change, str]] = [
     (
         "signal shape",
         signals_with(states=np.zeros((1, 4), np.int8)),
-        "signals.states and valid have shapes (1, 4) and (1, 5), expected (1, 5)",
+        "signals.states has shape (1, 4), expected (1, 5)",
     ),
     (
         "stop points' shape",
@@ -176,7 +176,7 @@ FAULTS: list[tuple[str, Change, str]] = [
         signals_with(valid=np.zeros((1, 5), np.bool_)),
         "signals.states has values where valid is false, expected zeros",
     ),
-    ("route shapes", route_with([0, 1], [0]), "route.lanes and route.sections have shapes (2,) and (1,)"),
+    ("route shapes", route_with([0, 1], [0]), "route.sections has shape (1,), expected (2,)"),
     ("route lane", route_with([0, 3], [0, 1]), "route.lanes points to [3], but there are 3 lanes"),
     ("route start", route_with([0, 1], [1, 1]), "route.sections does not count 0, 1, 2, ... in driving order"),
     ("route gap", route_with([0, 1], [0, 2]), "route.sections does not count 0, 1, 2, ... in driving order"),

@@ -1,4 +1,4 @@
-"""What all commands share: checks of options, results on stdout, progress and errors on stderr."""
+"""Shared by all commands: checks of options, results on stdout, progress and errors on stderr."""
 
 import json
 import sys
@@ -37,8 +37,8 @@ def say_result(result: Any, *texts: RenderableType, as_json: bool) -> None:
     """Prints the result of a command.
 
     Args:
-        result: What --json prints: a dataclass or anything that `json.dumps` takes.
-        *texts: What is printed otherwise, one below the other.
+        result: Printed with --json: a dataclass or anything that `json.dumps` takes.
+        *texts: Printed otherwise, one below the other.
         as_json: Whether --json was given.
     """
     if as_json:
@@ -57,7 +57,7 @@ def complain(sentence: str, exit_code: int) -> int:
 
 @contextmanager
 def progress_bar(description: str, total: int | None, *, unit: str = "scenes") -> Iterator[Callable[[int], None]]:
-    """Shows a bar on stderr if that is a terminal; call what it yields with the number of units done since then."""
+    """Shows a bar on stderr if that is a terminal; yields a function that advances the bar by a number of units."""
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
         TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("left"),

@@ -101,41 +101,32 @@ class Convert:
 
 
 def open_source(name: SourceName, paths: tuple[Path, ...], options: dict[str, Any]) -> "Source":
-    """Opens a source of scenes; imports only its own module and what that needs.
+    """Opens a source of scenes; `sources` imports only the module that is used.
 
     Args:
         name: Format of the raw data.
         paths: Its files and folders.
         options: Arguments of `NuplanSource` by name; no other source has any.
     """
+    from waycode import sources
+
     if not paths:
         raise UsageError(f"no raw data was named: expected files or folders of {name}")
-    for path in paths:
-        if not path.exists():
-            raise UsageError(f"{path} does not exist: expected a file or folder of {name}")
     if name == "nuplan":
         maps = options.get("maps")
         if maps is None:
             raise UsageError("nuplan needs --maps, the folder of its maps, got none")
         if not maps.is_dir():
             raise UsageError(f"--maps is {maps}, expected a folder that exists")
-        from waycode.sources.nuplan import NuplanSource
-
-        return NuplanSource(paths, maps, **{option: options[option] for option in options if option != "maps"})
+        return sources.nuplan.NuplanSource(paths, maps, **{key: options[key] for key in options if key != "maps"})
     if options:
         misplaced = ", ".join(f"--{option.replace('_', '-')}" for option in options)
         raise UsageError(f"{misplaced} goes with --from nuplan only, got --from {name}")
     if name == "womd":
-        from waycode.sources.womd import WomdSource
-
-        return WomdSource(paths)
+        return sources.womd.WomdSource(paths)
     if name == "gpudrive":
-        from waycode.sources.gpudrive import GpuDriveSource
-
-        return GpuDriveSource(paths)
-    from waycode.sources.argoverse2 import Argoverse2Source
-
-    return Argoverse2Source(paths)
+        return sources.gpudrive.GpuDriveSource(paths)
+    return sources.argoverse2.Argoverse2Source(paths)
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,4 +1,4 @@
-"""Tables that commands print. Rooms are imported where they are needed: every command would load all of them else."""
+"""Tables that commands print. Other packages are imported inside functions, so that no command loads all of them."""
 
 import json
 from collections.abc import Collection, Mapping, Sequence
@@ -71,7 +71,7 @@ def _interval(value: "Estimate", *, scale: float = 1.0, digits: int = 1) -> str:
 
 
 def summary_tables(summary: "DatasetSummary") -> RenderableType:
-    """What `waycode data info` prints; tables without rows are left out."""
+    """The tables of `waycode data info`; tables without rows are left out."""
     num_scenes = max(summary.num_scenes, 1)
     features = _table("map features", "", "total", "per scene")
     for name, count in summary.map_features.items():
@@ -211,7 +211,7 @@ def validation_table(report: "ValidationReport", *, samples_per_s: float) -> Tab
 
 
 def reconstruction_tables(report: "ReconstructionReport") -> RenderableType:
-    """What `waycode eval reconstruction` prints."""
+    """The tables of `waycode eval reconstruction`, and which orderings hold."""
     heading = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes, mean over types: ADE in m"
     beams = _table("wider search at N_l = 2, all tokens: ADE in m", "beam width", "ADE")
     for width, cell in report.beam_ade_m.items():

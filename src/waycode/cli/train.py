@@ -5,7 +5,7 @@ import signal
 import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
@@ -113,28 +113,23 @@ class Train:
         say_result(result, text, as_json=self.json)
 
 
-@dataclass
 class _TrainingDisplay:
     """Shows a run on stderr: a progress bar, and a table at every validation. Keeps the last reports."""
 
-    num_scenes: int  # of the training dataset
-    num_steps: int
-    step: "StepReport | None" = None
-    validation: "ValidationReport | None" = None
-    _progress: Progress = field(init=False)
-    _reading: TaskID = field(init=False)  # the bar while the dataset is read
-    _training: TaskID | None = None  # the bar of steps
-
-    def __post_init__(self) -> None:
+    def __init__(self, *, num_scenes: int, num_steps: int):
+        self.step: StepReport | None = None
+        self.validation: ValidationReport | None = None
         columns = (
             TextColumn("{task.description}"), BarColumn(bar_width=10), MofNCompleteColumn(),
             TextColumn("{task.fields[figures]}"), TimeRemainingColumn(compact=True), TextColumn("left"),
         )  # fmt: skip
         self._progress = Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty())
+        self._num_steps = num_steps
+        self._reading = self._progress.add_task("reading scenes", total=num_scenes, figures="")
+        self._training: TaskID | None = None  # the bar of steps, which replaces that of reading
 
     def __enter__(self) -> "_TrainingDisplay":
         self._progress.start()
-        self._reading = self._progress.add_task("reading scenes", total=self.num_scenes, figures="")
         return self
 
     def __exit__(self, *_: Any) -> None:
@@ -160,7 +155,7 @@ class _TrainingDisplay:
     def _on_step(self, report: "StepReport") -> None:
         if self._training is None:
             self._progress.remove_task(self._reading)
-            self._training = self._progress.add_task("training", total=self.num_steps, figures="")
+            self._training = self._progress.add_task("training", total=self._num_steps, figures="")
             self._progress.update(self._training, completed=report.step - 1)
         self.step = report
         figures = f"{report.samples_per_s:.0f} samples/s ADE {report.ade_m:.2f} sigma {report.sigma:.2f}"

@@ -18,9 +18,9 @@ from waycode.scene.validation import faults_of
 class CheckReport:
     """Result of `check_dataset`."""
 
-    num_scenes: int
-    num_shards: int
-    faults: tuple[str, ...]
+    num_scenes: int  # scenes that could be read
+    num_shards: int  # shards that exist
+    faults: tuple[str, ...]  # one sentence each
 
     @property
     def passed(self) -> bool:

@@ -21,15 +21,21 @@ from typing import Any, SupportsIndex, overload
 import pyarrow.parquet as pq
 
 from waycode.dataset.files import DatasetError as DatasetError
-from waycode.dataset.files import is_leftover, only_writer, remove_unfinished, replace_file
-from waycode.dataset.files import sha256_of_file as sha256_of_file
+from waycode.dataset.files import is_leftover, only_writer, remove_unfinished, replace_file, sha256_of_file
 from waycode.dataset.storage import SCHEMA_VERSION, scene_from_row, write_shard
-from waycode.dataset.workers import ShardContents as ShardContents
 from waycode.dataset.workers import Task, run_tasks
 from waycode.scene.types import Scene
 
 INFO_FILE = "dataset.json"
 MAX_OPEN_ROW_GROUPS = 2048  # an open shard's footer takes about 60 kB of memory per scene: 120 MB at most
+
+
+@dataclass(frozen=True)
+class ShardContents:
+    """Result of a task that makes a shard."""
+
+    scenes: list[Scene]
+    rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> number of scenes left out for it
 
 
 @dataclass(frozen=True)
@@ -39,25 +45,26 @@ class ShardInfo:
     file: str  # name in the dataset's folder
     num_scenes: int
     num_bytes: int
-    sha256: str
+    sha256: str  # checksum of the file
 
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetInfo:
     """The content of `dataset.json`."""
 
-    schema_version: int
+    schema_version: int  # of the Parquet columns
     source: str  # name of the source of the scenes
     settings: Mapping[str, Any]  # of the generator or converter
-    settings_sha256: str
+    settings_sha256: str  # `settings_hash` of source and settings
     complete: bool  # whether all shards are written
     num_shards: int  # when complete
-    num_scenes: int = 0
+    num_scenes: int = 0  # in all shards; 0 until complete
     rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> number of scenes left out for it
-    shards: tuple[ShardInfo, ...] = ()
+    shards: tuple[ShardInfo, ...] = ()  # empty until complete
 
     @staticmethod
     def read(folder: Path) -> "DatasetInfo":
+        """Reads `dataset.json`. Raises `DatasetError` if it is missing, damaged or of another version."""
         path = folder / INFO_FILE
         if not path.is_file():
             raise DatasetError(
@@ -74,6 +81,7 @@ class DatasetInfo:
             raise DatasetError(f"{path} is damaged ({error}): expected the JSON that waycode writes") from error
 
     def write(self, folder: Path) -> None:
+        """Writes `dataset.json` atomically."""
         text = json.dumps(asdict(self), indent=1, sort_keys=True) + "\n"
         replace_file(folder / INFO_FILE, lambda path: path.write_text(text))
 
@@ -86,7 +94,7 @@ class Dataset(Sequence[Scene]):
         self.info = DatasetInfo.read(self.folder)
         if not self.info.complete:
             raise DatasetError(
-                f"{self.folder} is not finished: run the command that makes it again, it goes on where it stopped"
+                f"{self.folder} is not finished: run the command that makes it again, it continues where it stopped"
             )
         self._ends = list(accumulate(shard.num_scenes for shard in self.info.shards))
         self._open_files: OrderedDict[str, pq.ParquetFile] = OrderedDict()  # the most recently used last
@@ -119,7 +127,7 @@ class Dataset(Sequence[Scene]):
             return scene_from_row(self._file(shard.file).read_row_group(row, use_threads=False))
         except (OSError, ValueError, KeyError, IndexError) as error:
             raise DatasetError(
-                f"{self.folder / shard.file} cannot be read ({error}): `waycode data check` tells which are whole"
+                f"{self.folder / shard.file} cannot be read ({error}): `waycode data check` lists the damaged shards"
             ) from error
 
     def _file(self, name: str) -> pq.ParquetFile:
@@ -201,10 +209,17 @@ def write_dataset(
     )
     info = _existing(folder, wanted)
     if info is None or not info.complete:
-        _make_folder(folder)
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+        except OSError as error:
+            raise DatasetError(f"{folder} cannot be made ({error}): choose another folder") from error
         with only_writer(folder):
-            info = _begin(folder, wanted)
-            if not info.complete:  # else another run has finished in the meantime
+            info = _existing(folder, wanted)  # read again: another run may have finished in the meantime
+            remove_unfinished(folder)
+            if info is None:
+                wanted.write(folder)
+                info = wanted
+            if not info.complete:
                 return _write_shards(folder, info, tasks, make=make, workers=workers, on_shard=on_shard)
     on_shard(info.num_scenes)
     return info
@@ -223,14 +238,14 @@ def check_shards(folder: str | Path) -> list[str]:
             faults.append(f"{shard.file} is missing")
         elif sha256_of_file(path) != shard.sha256:
             faults.append(f"{shard.file} does not have the checksum that {INFO_FILE} gives")
-    listed = {shard.file for shard in info.shards}
-    unlisted = (
-        sorted(path.name for path in folder.glob("*.parquet") if path.name not in listed) if info.complete else []
-    )
-    return faults + [f"{name} is not listed in {INFO_FILE}" for name in unlisted]
+    if info.complete:  # until then, no shard is listed
+        unlisted = {path.name for path in folder.glob("*.parquet")} - {shard.file for shard in info.shards}
+        faults += [f"{name} is not listed in {INFO_FILE}" for name in sorted(unlisted)]
+    return faults
 
 
 def settings_hash(source: str, settings: Mapping[str, Any]) -> str:
+    """Hash by which a dataset is recognised as made with these settings."""
     text = json.dumps([SCHEMA_VERSION, source, settings], sort_keys=True)
     return hashlib.sha256(text.encode()).hexdigest()
 
@@ -254,22 +269,6 @@ def _existing(folder: Path, wanted: DatasetInfo) -> DatasetInfo | None:
             f"{wanted.num_shards}: has the raw data changed? Choose another folder"
         )
     return info
-
-
-def _make_folder(folder: Path) -> None:
-    try:
-        folder.mkdir(parents=True, exist_ok=True)
-    except OSError as error:
-        raise DatasetError(f"{folder} cannot be made ({error}): choose another folder") from error
-
-
-def _begin(folder: Path, wanted: DatasetInfo) -> DatasetInfo:
-    """Writes `dataset.json` if there is none, and removes unfinished files; the caller must hold the lock."""
-    info = _existing(folder, wanted)
-    remove_unfinished(folder)
-    if info is None:
-        wanted.write(folder)
-    return info or wanted
 
 
 def _write_shards(
@@ -296,29 +295,6 @@ def _write_shards(
             metadata = {"rejected": dict(contents.rejected), "settings_sha256": info.settings_sha256}
             replace_file(folder / name, partial(write_shard, scenes=contents.scenes, metadata=metadata))
             on_shard(len(contents.scenes))
-    return _finish(folder, info, names)
-
-
-def _difference(info: DatasetInfo, wanted: DatasetInfo) -> str:
-    if info.source != wanted.source:
-        return f"source is {info.source!r}, asked for {wanted.source!r}"
-    pairs = {
-        name: (info.settings.get(name), wanted.settings.get(name))
-        for name in sorted({*info.settings, *wanted.settings})
-    }
-    return ", ".join(
-        f"{name} is {_short(is_now)}, asked for {_short(asked)}"
-        for name, (is_now, asked) in pairs.items()
-        if is_now != asked
-    )
-
-
-def _short(value: Any) -> str:
-    text = repr(value)
-    return text if len(text) <= 60 else text[:57] + "..."
-
-
-def _finish(folder: Path, info: DatasetInfo, names: Sequence[str]) -> DatasetInfo:
     rejected: Counter[str] = Counter()
     shards = []
     for name in names:
@@ -334,6 +310,17 @@ def _finish(folder: Path, info: DatasetInfo, names: Sequence[str]) -> DatasetInf
     )
     finished.write(folder)
     return finished
+
+
+def _difference(info: DatasetInfo, wanted: DatasetInfo) -> str:
+    """The settings of an existing dataset that differ from the wanted ones, in words."""
+    if info.source != wanted.source:
+        return f"source is {info.source!r}, asked for {wanted.source!r}"
+    return ", ".join(
+        f"{name} is {info.settings.get(name)!r:.60}, asked for {wanted.settings.get(name)!r:.60}"
+        for name in sorted({*info.settings, *wanted.settings})
+        if info.settings.get(name) != wanted.settings.get(name)
+    )
 
 
 def _shard_facts(path: Path) -> tuple[int, dict[str, int]]:

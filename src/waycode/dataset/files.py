@@ -10,7 +10,7 @@ from typing import IO
 from waycode.scene.types import WaycodeError
 
 LOCK_FILE = ".lock"
-_UNFINISHED = ".*.part-*"  # what a killed run may leave behind
+_UNFINISHED = ".*.part-*"  # partly written files of a killed run
 
 
 class DatasetError(WaycodeError):
@@ -67,7 +67,7 @@ def sha256_of_file(path: Path) -> str:
 
 
 def _lock(path: Path) -> IO[str]:
-    """Opens and locks the file, or raises an error that names the owner; does not wait, as that may take hours."""
+    """Opens and locks the file. Raises an error that names the owner instead of waiting, which could take hours."""
     while True:
         try:
             file = path.open("a+")

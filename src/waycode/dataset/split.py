@@ -5,17 +5,17 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-from waycode.dataset.dataset import Dataset, DatasetError, DatasetInfo, write_dataset
-from waycode.dataset.workers import ShardContents
+from waycode.dataset.dataset import Dataset, DatasetError, DatasetInfo, ShardContents, write_dataset
 
 _SCENES_PER_SHARD = 32
-_SIDES = {"kept": False, "held out": True}
 
 
 @dataclass(frozen=True)
 class _Part:
-    folder: Path
-    scenes: tuple[int, ...]
+    """The task that copies one shard."""
+
+    folder: Path  # of the dataset that is split
+    scenes: tuple[int, ...]  # indices in it
 
 
 def is_held_out(scene_id: str, share: float) -> bool:
@@ -47,15 +47,16 @@ def split_dataset(
         raise DatasetError(f"share is {share}, expected a number between 0 and 1")
     dataset = Dataset(folder)
     ids = dataset.ids()
-    sides = {name: [i for i in range(len(ids)) if is_held_out(ids[i], share) == held] for name, held in _SIDES.items()}
     infos = []
-    for name, out in (("kept", kept), ("held out", held_out)):
-        if not sides[name]:
+    for name, held, out in (("kept", False, kept), ("held out", True, held_out)):
+        scenes = [index for index, scene_id in enumerate(ids) if is_held_out(scene_id, share) == held]
+        if not scenes:
             raise DatasetError(f"no scene of {folder} is {name} with a share of {share}: choose another share")
+        shards = [scenes[start : start + _SCENES_PER_SHARD] for start in range(0, len(scenes), _SCENES_PER_SHARD)]
         infos.append(
             write_dataset(
                 out,
-                _parts(dataset.folder, sides[name]),
+                [_Part(dataset.folder, tuple(shard)) for shard in shards],
                 make=_copy,
                 source=dataset.info.source,
                 settings={"split_of": dataset.info.settings_sha256, "share": share, "side": name},
@@ -64,11 +65,6 @@ def split_dataset(
             )
         )
     return infos[0], infos[1]
-
-
-def _parts(folder: Path, scenes: list[int]) -> list[_Part]:
-    starts = range(0, len(scenes), _SCENES_PER_SHARD)
-    return [_Part(folder, tuple(scenes[start : start + _SCENES_PER_SHARD])) for start in starts]
 
 
 def _copy(part: _Part) -> ShardContents:

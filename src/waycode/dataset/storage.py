@@ -2,11 +2,10 @@
 
 Each field of `Scene` is a column named by its path (`tracks.x_m` is `tracks_x_m`). Arrays are lists: [A, T] arrays are
 stored track by track, [P, 2] arrays as all x, then all y. `COLUMNS` is the whole schema with the documentation of each
-column; `python -m waycode.dataset.storage docs/dataset.md` writes the table of columns in that page.
+column; `docs/dataset_columns.py` writes it to docs/dataset.md.
 """
 
 import json
-import sys
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import cached_property
@@ -28,7 +27,6 @@ from waycode.scene.types import (
     Signals,
     StopSigns,
     Tracks,
-    WaycodeError,
 )
 
 SCHEMA_VERSION = 1
@@ -45,12 +43,12 @@ _NULLABLE = ("rebuild", "tracks.ego_index", "route.lanes", "route.sections")
 
 @dataclass(frozen=True)
 class Column:
-    """A field of `Scene` on disk. `axes` is "" for a single value, else the array's axes ("P 2" is stored as "2 P")."""
+    """A field of `Scene` on disk."""
 
-    path: str
+    path: str  # from the scene to the field, such as "tracks.x_m"
     type: pa.DataType
-    axes: str
-    doc: str
+    axes: str  # of the array ("P 2" is stored as "2 P"); "" for a single value
+    doc: str  # description in docs/dataset.md
 
     @cached_property
     def name(self) -> str:
@@ -148,20 +146,33 @@ def scene_from_row(batch: pa.RecordBatch | pa.Table, row: int = 0) -> Scene:
     for column, scalar in zip(COLUMNS, scalars, strict=True):
         group, _, name = column.path.rpartition(".")
         groups.setdefault(group, {})[name] = _value(column, scalar, num_steps)
-    scene, route = groups[""], groups["route"]
+    scene, lanes, route = groups[""], groups["map.lanes"], groups["route"]
     del scene["num_steps"]
     scene["origin_m"] = tuple(scene["origin_m"].tolist())
+    lanes["graph_origin"] = GraphOrigin(lanes["graph_origin"])
+    polylines: dict[str, Any] = {name: Polylines(**groups[f"map.{name}"]) for name in _POLYLINES}
     return Scene(
         **scene,
         tracks=Tracks(**groups["tracks"]),
-        map=_map(groups),
+        map=MapFeatures(
+            lanes=Lanes(**lanes, centrelines=Polylines(**groups["map.lanes.centrelines"])),
+            stop_signs=StopSigns(**groups["map.stop_signs"]),
+            **polylines,
+            **groups["map"],
+        ),
         signals=Signals(**groups["signals"]),
         route=None if route["lanes"] is None else Route(**route),
     )
 
 
 def write_shard(path: Path, scenes: Iterable[Scene], *, metadata: Mapping[str, Any]) -> None:
-    """Writes scenes to one Parquet file, one row group each; the same scenes always give the same bytes."""
+    """Writes scenes to one Parquet file, one row group each; the same scenes always give the same bytes.
+
+    Args:
+        path: the file.
+        scenes: valid scenes.
+        metadata: JSON values to store in the file's metadata, beside the schema version.
+    """
     notes = {b"waycode": json.dumps({"schema_version": SCHEMA_VERSION, **metadata}, sort_keys=True).encode()}
     floats = [_leaf(column) for column in COLUMNS if column.type == _FLOATS]
     pq.write_table(
@@ -228,55 +239,3 @@ def _value(column: Column, scalar: pa.Scalar, num_steps: int) -> Any:
         array = array.reshape(-1, num_steps)
     array.flags.writeable = False  # views of Arrow's memory are read-only already
     return array
-
-
-def _map(groups: Mapping[str, dict[str, Any]]) -> MapFeatures:
-    lanes = groups["map.lanes"]
-    lanes["graph_origin"] = GraphOrigin(lanes["graph_origin"])
-    polylines: dict[str, Any] = {name: Polylines(**groups[f"map.{name}"]) for name in _POLYLINES}
-    return MapFeatures(
-        lanes=Lanes(**lanes, centrelines=Polylines(**groups["map.lanes.centrelines"])),
-        stop_signs=StopSigns(**groups["map.stop_signs"]),
-        **polylines,
-        **groups["map"],
-    )
-
-
-_TABLE_BEGIN = "<!-- columns: begin (written by waycode.dataset.storage) -->"
-_TABLE_END = "<!-- columns: end -->"
-
-
-def column_table() -> str:
-    """All columns as a Markdown table."""
-    rows = [f"| `{column.name}` | {_type_name(column)} | {_shape(column)} | {column.doc} |" for column in COLUMNS]
-    return "\n".join(["| column | type | shape | what it is |", "|---|---|---|---|", *rows])
-
-
-def with_column_table(document: str) -> str:
-    """The document with a new table between its two marks."""
-    before, begin, rest = document.partition(_TABLE_BEGIN)
-    _, end, after = rest.partition(_TABLE_END)
-    if not (begin and end):
-        raise WaycodeError(
-            f"the document has no table of columns: expected the lines {_TABLE_BEGIN!r} and {_TABLE_END!r}"
-        )
-    return f"{before}{_TABLE_BEGIN}\n{column_table()}\n{_TABLE_END}{after}"
-
-
-def _type_name(column: Column) -> str:
-    is_list = pa.types.is_list(column.type)
-    kind = str(column.type.value_type if is_list else column.type)
-    name = ("list of " if is_list else "") + {"float": "float32", "double": "float64"}.get(kind, kind)
-    return name + (" or null" if SCHEMA.field(column.name).nullable else "")
-
-
-def _shape(column: Column) -> str:
-    """The shape of the list for `reshape`; points and pairs are transposed on disk."""
-    axes = column.axes.split()
-    return f"[{', '.join(axes[::-1] if column.is_points else axes)}]" if axes else ""
-
-
-if __name__ == "__main__":
-    for argument in sys.argv[1:]:
-        path = Path(argument)
-        path.write_text(with_column_table(path.read_text()))

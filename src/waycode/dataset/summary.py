@@ -14,15 +14,21 @@ from waycode.scene.kinematics import comfortable, moving
 from waycode.scene.manoeuvre import classify
 from waycode.scene.types import GraphOrigin, Scene, TrackType
 
+_SCENES_PER_TASK = 32  # for a worker process
+_MAP_FEATURES = (
+    "lanes", "road_lines", "road_edges", "crosswalks", "stop_signs", "speed_bumps", "driveways", "drivable_areas",
+)  # fields of MapFeatures, in the order of the table  # fmt: skip
+_TRACK_KINDS = {**{kind.name.lower(): [kind] for kind in TrackType}, "all": list(TrackType)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class RoadUserCounts:
     """Tracks of one type in a whole dataset."""
 
     total: int
-    per_scene: float
+    per_scene: float  # mean number
     moving: int  # more than 3 m from where they are first observed
-    to_predict: int
+    to_predict: int  # tracks whose future is of interest
     judged: int  # moving tracks that are observed long enough for the six comfort bounds
     comfortable: int  # judged tracks within the bounds
     judged_to_predict: int  # the same two of the tracks to predict
@@ -31,23 +37,23 @@ class RoadUserCounts:
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetSummary:
-    """Content of `waycode data info`. Counts by name, without names that count 0."""
+    """Content of `waycode data info`. Names whose count is 0 are left out."""
 
     folder: str
     source: str
     num_scenes: int
     num_shards: int
-    num_bytes: int
-    bytes_per_scene: float
-    settings: Mapping[str, Any]
+    num_bytes: int  # of all shards
+    bytes_per_scene: float  # mean
+    settings: Mapping[str, Any]  # of the generator or converter
     settings_sha256: str
     steps: Mapping[int, int]  # number of steps -> scenes that have it
-    dt_s: Mapping[float, int]
+    dt_s: Mapping[float, int]  # seconds between steps -> scenes that have it
     road_users: Mapping[str, RoadUserCounts]  # by TrackType, and "all"
     manoeuvres: Mapping[str, int]  # of all tracks
     predicted_manoeuvres: Mapping[str, int]  # of the tracks to predict
-    tags: Mapping[str, int]
-    map_features: Mapping[str, int]
+    tags: Mapping[str, int]  # tag -> scenes that have it
+    map_features: Mapping[str, int]  # kind -> number in all scenes
     scenes_with: Mapping[str, int]  # ego, route, map, lights, ... -> scenes that have it
     rejected: Mapping[str, int]  # reason -> scenes left out for it
 
@@ -58,7 +64,7 @@ class Tally:
 
     steps: Counter[int] = field(default_factory=Counter)
     dt_s: Counter[float] = field(default_factory=Counter)
-    tracks: Counter[tuple[str, str]] = field(default_factory=Counter)  # (TrackType's name, what is counted)
+    tracks: Counter[tuple[str, str]] = field(default_factory=Counter)  # (name of _TRACK_KINDS, field of RoadUserCounts)
     manoeuvres: Counter[str] = field(default_factory=Counter)
     predicted_manoeuvres: Counter[str] = field(default_factory=Counter)
     tags: Counter[str] = field(default_factory=Counter)
@@ -66,6 +72,7 @@ class Tally:
     scenes_with: Counter[str] = field(default_factory=Counter)
 
     def merge(self, other: "Tally") -> None:
+        """Adds the counts of another tally."""
         for part in fields(self):
             getattr(self, part.name).update(getattr(other, part.name))
 
@@ -82,10 +89,18 @@ def summarise(
     """
     dataset = Dataset(folder)
     tally = Tally()
-    for part, count in map_tasks(_tally_range, _ranges(dataset), workers=workers):
+    starts = range(0, len(dataset), _SCENES_PER_TASK)
+    tasks = [(dataset.folder, start, min(start + _SCENES_PER_TASK, len(dataset))) for start in starts]
+    for part, count in map_tasks(_tally_range, tasks, workers=workers):
         tally.merge(part)
         on_scenes(count)
     return _summary(dataset.folder, dataset.info, tally)
+
+
+def _tally_range(task: tuple[Path, int, int]) -> tuple[Tally, int]:
+    folder, start, end = task
+    dataset = Dataset(folder)
+    return tally_scenes(dataset[index] for index in range(start, end)), end - start
 
 
 def tally_scenes(scenes: Iterable[Scene]) -> Tally:
@@ -98,16 +113,6 @@ def tally_scenes(scenes: Iterable[Scene]) -> Tally:
         _count_tracks(scene, tally)
         _count_map(scene, tally)
     return tally
-
-
-def _ranges(dataset: Dataset, size: int = 32) -> list[tuple[Path, int, int]]:
-    return [(dataset.folder, start, min(start + size, len(dataset))) for start in range(0, len(dataset), size)]
-
-
-def _tally_range(task: tuple[Path, int, int]) -> tuple[Tally, int]:
-    folder, start, end = task
-    dataset = Dataset(folder)
-    return tally_scenes(dataset[index] for index in range(start, end)), end - start
 
 
 def _count_tracks(scene: Scene, tally: Tally) -> None:
@@ -124,10 +129,10 @@ def _count_tracks(scene: Scene, tally: Tally) -> None:
         "judged_to_predict": is_judged & predicted,
         "comfortable_to_predict": is_comfortable & is_judged & predicted,
     }
-    for kind in TrackType:
-        of_kind = tracks.types == kind
+    for name, kinds in _TRACK_KINDS.items():
+        of_kind = np.isin(tracks.types, kinds)
         for what, which in counted.items():
-            tally.tracks[kind.name.lower(), what] += int((which & of_kind).sum())
+            tally.tracks[name, what] += int((which & of_kind).sum())
     names = [str(manoeuvre) for manoeuvre in classify(scene)]
     tally.manoeuvres.update(names)
     tally.predicted_manoeuvres.update(names[track] for track in tracks.to_predict)
@@ -135,18 +140,9 @@ def _count_tracks(scene: Scene, tally: Tally) -> None:
 
 def _count_map(scene: Scene, tally: Tally) -> None:
     features, lanes = scene.map, scene.map.lanes
-    counts = {
-        "lanes": len(lanes),
-        "road lines": len(features.road_lines),
-        "road edges": len(features.road_edges),
-        "crosswalks": len(features.crosswalks),
-        "stop signs": len(features.stop_signs),
-        "speed bumps": len(features.speed_bumps),
-        "driveways": len(features.driveways),
-        "drivable areas": len(features.drivable_areas),
-        "signalled lanes": len(scene.signals),
-    }
-    tally.map_features.update(counts)
+    for name in _MAP_FEATURES:
+        tally.map_features[name.replace("_", " ")] += len(getattr(features, name))
+    tally.map_features["signalled lanes"] += len(scene.signals)
     present = {
         "a map": len(lanes) > 0,
         "an ego": scene.tracks.ego_index is not None,
@@ -186,10 +182,8 @@ def _summary(folder: Path, info: DatasetInfo, tally: Tally) -> DatasetSummary:
 
 
 def _road_users(tally: Tally, num_scenes: int) -> dict[str, RoadUserCounts]:
-    kinds = [kind.name.lower() for kind in TrackType]
     names = [part.name for part in fields(RoadUserCounts) if part.name != "per_scene"]
-    by_kind = {kind: {name: tally.tracks[kind, name] for name in names} for kind in kinds}
-    by_kind["all"] = {name: sum(by_kind[kind][name] for kind in kinds) for name in names}
+    by_kind = {kind: {name: tally.tracks[kind, name] for name in names} for kind in _TRACK_KINDS}
     return {
         kind: RoadUserCounts(per_scene=counts["total"] / max(num_scenes, 1), **counts)
         for kind, counts in by_kind.items()

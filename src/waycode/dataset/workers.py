@@ -8,24 +8,14 @@ from collections.abc import Callable, Generator, Iterator, Mapping, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
 from contextlib import contextmanager
-from dataclasses import dataclass, field
 from itertools import islice
 from typing import TypeVar
 
 from waycode.dataset.files import DatasetError
-from waycode.scene.types import Scene
 
 Task = TypeVar("Task")
 Result = TypeVar("Result")
 BLAS_THREADS = "OPENBLAS_NUM_THREADS"
-
-
-@dataclass(frozen=True)
-class ShardContents:
-    """Result of a task that makes a shard."""
-
-    scenes: list[Scene]
-    rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> number of scenes left out for it
 
 
 def run_tasks(
@@ -46,8 +36,8 @@ def run_tasks(
             yield name, make(task)
         return
     context = multiprocessing.get_context("spawn")  # fork is unsafe with threads, and SUMO has global state
-    pool_of = ProcessPoolExecutor(min(workers, max(1, len(tasks))), context, initializer=_become_worker)
-    with _numpy_with_one_thread(), pool_of as pool:
+    executor = ProcessPoolExecutor(min(workers, max(1, len(tasks))), context, initializer=_become_worker)
+    with _numpy_with_one_thread(), executor as pool:
         try:
             yield from _results(tasks, make, pool, num_ahead=workers + 1)
         except BrokenProcessPool as error:
@@ -72,9 +62,9 @@ def map_tasks(make: Callable[[Task], Result], tasks: Sequence[Task], *, workers:
 
 @contextmanager
 def _numpy_with_one_thread() -> Iterator[None]:
-    """Processes started meanwhile use one BLAS thread each: more would compete with those of the other processes.
+    """Gives processes that are started within it one BLAS thread each, so that they do not compete for cores.
 
-    numpy reads the variable on import. A value set by the user stays.
+    numpy reads the variable on import. A value set by the user is kept.
     """
     is_set = BLAS_THREADS in os.environ
     os.environ.setdefault(BLAS_THREADS, "1")
@@ -112,8 +102,8 @@ def _results(
 def _become_worker() -> None:
     """Ends this process when its parent ends.
 
-    A killed parent cannot stop its workers, which would wait for work for ever: a thread watches it. Ctrl-C ends a
-    worker at once and silently; the parent reports it.
+    A killed parent cannot stop its workers, so a thread in each worker waits for the end of the parent. Ctrl-C ends a
+    worker at once, without a message; the parent reports it.
     """
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     threading.Thread(target=_end_with_parent, daemon=True).start()

@@ -25,28 +25,17 @@ from waycode.scene import EdgeType, Lanes, LaneType, LineType, MapFeatures, Scen
 from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import directions, interpolate, project
 
-ROUTE_ALPHA = 0.36
+ROUTE_ALPHA = 0.36  # opacity of the route
 _DOUBLE_LINE_OFFSET_M = 0.17  # from the middle to each of two lines
 _EDGE_GAP_M = 5.0  # widest gap between a lane of unknown width and the road edge that is drawn as road
 _MAX_LEFTOVER_M2 = 400.0  # larger holes in the road are never filled
-_ZEBRA_PERIOD_M, _ZEBRA_STRIPE_M = 1.1, 0.55
+_ZEBRA_PERIOD_M, _ZEBRA_STRIPE_M = 1.1, 0.55  # from stripe to stripe, width of a stripe
 _CROSSING_LANE_M = 10.0  # a lane farther from a crosswalk's centre does not cross it
 _MAX_ZEBRA_M = 9.0  # a wider crosswalk polygon is a pedestrian area, drawn without stripes
 _SAME_PLACE_M = 0.5  # signals nearer to each other than this share a bar
-_YELLOW = {
-    LineType.BROKEN_SINGLE_YELLOW,
-    LineType.BROKEN_DOUBLE_YELLOW,
-    LineType.SOLID_SINGLE_YELLOW,
-    LineType.SOLID_DOUBLE_YELLOW,
-    LineType.PASSING_DOUBLE_YELLOW,
-}
-_BROKEN = {LineType.BROKEN_SINGLE_WHITE, LineType.BROKEN_SINGLE_YELLOW, LineType.BROKEN_DOUBLE_YELLOW}
-_DOUBLE = {
-    LineType.SOLID_DOUBLE_WHITE,
-    LineType.BROKEN_DOUBLE_YELLOW,
-    LineType.SOLID_DOUBLE_YELLOW,
-    LineType.PASSING_DOUBLE_YELLOW,
-}
+_YELLOW = {kind for kind in LineType if "YELLOW" in kind.name}
+_BROKEN = {kind for kind in LineType if "BROKEN" in kind.name}
+_DOUBLE = {kind for kind in LineType if "DOUBLE" in kind.name}
 
 
 def draw_map(axes: Axes, scene: Scene, *, style: Style = DEFAULT_STYLE) -> None:
@@ -237,6 +226,8 @@ def _draw_paint(axes: Axes, features: MapFeatures, style: Style) -> None:
 
 
 def _painted_pieces(points_m: Polyline, kind: LineType, style: Style) -> list[Polyline]:
+    """The lines and dashes of a road line; double lines run beside its points."""
+
     def broken(line: Polyline) -> list[Polyline]:
         return dashes(line, dash_m=style.dash_m, gap_m=style.dash_gap_m)
 

@@ -17,7 +17,14 @@ from matplotlib.lines import Line2D
 
 from waycode.plotting.charts import draw_speed_chart
 from waycode.plotting.map_layers import ROUTE_ALPHA, draw_map, draw_route, draw_signals
-from waycode.plotting.scene_picture import draw_scale_bar, new_figure, prepare_axes, prepare_path, save_figure
+from waycode.plotting.scene_picture import (
+    draw_legend_row,
+    draw_scale_bar,
+    new_figure,
+    prepare_axes,
+    prepare_path,
+    save_figure,
+)  # fmt: skip
 from waycode.plotting.shapes import Polyline
 from waycode.plotting.style import Layer, Style
 from waycode.plotting.track_layers import draw_boxes_over_time, draw_path, draw_tracks
@@ -33,7 +40,7 @@ PLAN_STYLE = Style(
 )
 _PANEL_IN, _GAP_IN, _MARGIN_IN = 3.3, 0.14, 0.2  # width of a panel, between panels, around all
 _TITLE_IN, _CAPTION_IN, _LEGEND_IN = 0.5, 0.47, 0.36
-_MAX_ZOOM_OUT = 1.4  # to include candidates that lead far away
+_MAX_ZOOM_OUT = 1.4  # to include distant candidates
 _MAX_ALPHA, _MIN_ALPHA = 0.85, 0.28  # opacity of the best and of the worst candidate
 
 
@@ -60,7 +67,7 @@ class ComparisonPanel:
     agent: int  # index of the track
     planned_m: Polyline | None = None  # steps 1, 2, ... after the current step
     recorded_m: Polyline | None = None  # the same; may be shorter
-    caption: str = ""
+    caption: str = ""  # above the panel
     detail: str = ""  # second line of the caption
 
     @property
@@ -238,7 +245,7 @@ def draw_comparison(axes: Axes, panel: ComparisonPanel, *, style: Style = PLAN_S
 def _viewport(
     compared: ComparisonPanel, search: Sequence[SearchPanel] = (), goals_m: Float[np.ndarray, "_ 2"] | None = None
 ) -> Viewport:
-    """Holds both paths and the goals; the candidates too if the view does not become much larger."""
+    """Contains both paths and the goals, and as much of the candidates as `_MAX_ZOOM_OUT` allows."""
     given = [points for points in (compared.recorded_m, compared.planned_m, goals_m) if points is not None]
     points = np.concatenate([compared.start_m[None], *given])
     candidates = [panel.position_m[~panel.rejected].reshape(-1, 2) for panel in search]
@@ -247,7 +254,7 @@ def _viewport(
 
 
 def _draw_background(axes: Axes, panel: ComparisonPanel, viewport: Viewport, *, route: bool, style: Style) -> None:
-    """The map, the lights and the road users now; the planned agent is coloured as the ego, nobody has a halo."""
+    """Map, traffic lights and road users at the current step; the planned agent has the colour of the ego, no halos."""
     prepare_axes(axes, style)
     viewport.apply(axes)
     draw_map(axes, panel.scene, style=style)
@@ -290,9 +297,7 @@ def _draw_legend(
         ("goal", line(style.goal, 0.0, marker="X", markersize=9), goal),
         ("route", line(style.route, 7.0, alpha=ROUTE_ALPHA), route),
     ]
-    shown = [(label, handle) for label, handle, is_there in entries if is_there]
-    axes.legend(
-        handles=[handle for _, handle in shown], labels=[label for label, _ in shown], loc="upper left",
-        bbox_to_anchor=(-0.012, -0.07 / _PANEL_IN), ncols=len(shown), frameon=False, fontsize=10.5,
-        labelcolor=style.ink, handlelength=1.6, columnspacing=1.8, handletextpad=0.6, borderaxespad=0.0,
+    draw_legend_row(
+        axes, entries, corner=(-0.012, -0.07 / _PANEL_IN), style=style, fontsize=10.5, handlelength=1.6,
+        columnspacing=1.8, handletextpad=0.6,
     )  # fmt: skip

@@ -222,12 +222,28 @@ def _draw_legend(axes: Axes, scene: Scene, step: int, style: Style) -> None:
         ("route", Patch(facecolor=style.route, alpha=0.8), scene.route is not None),
         ("traffic light", tuple(Patch(facecolor=style.signals[state]) for state in states), len(scene.signals) > 0),
     ]
-    shown = [(label, handle) for label, handle, is_there in entries if is_there]
-    if not shown:
-        return
-    axes.legend(
-        handles=[handle for _, handle in shown], labels=[label for label, _ in shown], loc="upper left",
-        bbox_to_anchor=(-0.005, -0.008), ncols=len(shown), frameon=False, fontsize=8.5, labelcolor=style.ink,
-        handlelength=1.3, handleheight=0.9, columnspacing=1.4, handletextpad=0.5, borderaxespad=0.0,
-        handler_map={tuple: HandlerTuple(ndivide=None, pad=0.25)},
+    draw_legend_row(
+        axes, entries, corner=(-0.005, -0.008), style=style, fontsize=8.5, handlelength=1.3, handleheight=0.9,
+        columnspacing=1.4, handletextpad=0.5, handler_map={tuple: HandlerTuple(ndivide=None, pad=0.25)},
     )  # fmt: skip
+
+
+def draw_legend_row(
+    axes: Axes, entries: Sequence[tuple[str, Any, bool]], *, corner: tuple[float, float], style: Style, **options: Any
+) -> None:
+    """Draws a legend in one row below the axes.
+
+    Args:
+        axes: The axes.
+        entries: Label, handle, and whether the entry is shown.
+        corner: Upper left corner of the row, in axes fractions.
+        style: Colour of the labels.
+        **options: Further arguments of `Axes.legend`.
+    """
+    shown = [(label, handle) for label, handle, is_shown in entries if is_shown]
+    if shown:
+        labels, handles = zip(*shown, strict=True)
+        axes.legend(
+            handles=handles, labels=labels, loc="upper left", bbox_to_anchor=corner, ncols=len(shown), frameon=False,
+            labelcolor=style.ink, borderaxespad=0.0, **options,
+        )  # fmt: skip

@@ -1,6 +1,6 @@
 """Drawing primitives: filled shapely geometries, polylines, dashes and rounded boxes, all in metres."""
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -18,14 +18,31 @@ Polyline = Float[np.ndarray, "_ 2"]  # "_": in a list, each may have another len
 
 
 def fill(axes: Axes, geometry: Any, *, colour: str, layer: int, alpha: float = 1.0) -> None:
-    """Fills a shapely geometry, without its holes; draws nothing if it has no area."""
+    """Fills a shapely geometry, without its holes; draws nothing if it has no area.
+
+    Args:
+        axes: Axes to draw into.
+        geometry: Any shapely geometry; only its polygons are drawn.
+        colour: Any colour of matplotlib.
+        layer: Drawing order, a `Layer`.
+        alpha: Opacity.
+    """
     outline = outline_path(geometry)
     if outline is not None:
         axes.add_patch(PathPatch(outline, facecolor=colour, edgecolor="none", alpha=alpha, zorder=layer))
 
 
 def stroke(axes: Axes, lines: Sequence[Polyline], *, colour: str, width: float, layer: int, cap: str = "butt") -> None:
-    """Draws polylines in one colour; `width` is in typographic points."""
+    """Draws polylines in one colour.
+
+    Args:
+        axes: Axes to draw into.
+        lines: Polylines in metres.
+        colour: Any colour of matplotlib.
+        width: Line width in typographic points.
+        layer: Drawing order, a `Layer`.
+        cap: Form of the ends: "butt" or "round".
+    """
     if lines:
         collection = LineCollection(list(lines), colors=colour, linewidths=width, zorder=layer)
         collection.set_capstyle(cap)  # type: ignore[arg-type]
@@ -47,13 +64,13 @@ def polygons_in_bounds(polylines: Polylines, bounds_m: tuple[float, float, float
     """The polygons that intersect the bounds, made valid where they intersect themselves."""
     polygons = [shapely.Polygon(points) for points in polylines.as_list() if len(points) >= 3]
     window = shapely.box(*bounds_m)
-    return [shapely.make_valid(polygon) for polygon in polygons if polygon.intersects(window.envelope)]
+    return [shapely.make_valid(polygon) for polygon in polygons if polygon.intersects(window)]
 
 
 def indices_in_bounds(
     polylines: Polylines, bounds_m: tuple[float, float, float, float], *, margin_m: float = 5.0
 ) -> list[int]:
-    """Indices of the polylines whose bounding box, with a margin, intersects the bounds."""
+    """Indices of the polylines whose bounding box, enlarged by `margin_m`, intersects the bounds (x, y, x, y)."""
     left, bottom, right, top = bounds_m
     chosen = []
     for index, points in enumerate(polylines.as_list()):
@@ -82,9 +99,6 @@ def offset_polyline(points_m: Polyline, offset_m: float) -> Polyline:
     return moved
 
 
-def rounded_boxes(corners_m: Iterable[Float[np.ndarray, "4 2"]], radius_m: Iterable[float]) -> list[Any]:
-    """Boxes with rounded corners, each with its own radius."""
-    return [
-        shapely.Polygon(corners).buffer(-radius, join_style="mitre").buffer(radius, quad_segs=4)
-        for corners, radius in zip(corners_m, radius_m, strict=True)
-    ]
+def rounded_box(corners_m: Float[np.ndarray, "4 2"], radius_m: float) -> Any:
+    """A shapely polygon: a box with rounded corners."""
+    return shapely.Polygon(corners_m).buffer(-radius_m, join_style="mitre").buffer(radius_m, quad_segs=4)

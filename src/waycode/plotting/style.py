@@ -78,12 +78,12 @@ class Style:
     tracks: Mapping[TrackType, str] = field(default_factory=_track_colours)
     signals: Mapping[SignalState, str] = field(default_factory=_signal_colours)
 
-    paint_width_m: float = 0.16
-    edge_width_m: float = 0.22
-    trail_width_m: float = 0.55
+    paint_width_m: float = 0.16  # of painted lines
+    edge_width_m: float = 0.22  # of road edges
+    trail_width_m: float = 0.55  # of the past and future of road users
     assumed_lane_width_m: float = 3.6  # where the source has no width
-    dash_m: float = 3.0
-    dash_gap_m: float = 4.5
+    dash_m: float = 3.0  # length of a dash of a broken line
+    dash_gap_m: float = 4.5  # between dashes
 
 
 DEFAULT_STYLE = Style()

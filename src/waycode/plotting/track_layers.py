@@ -9,20 +9,21 @@ from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
 
-from waycode.plotting.shapes import Polyline, fill, rounded_boxes
+from waycode.plotting.shapes import Polyline, fill, rounded_box
 from waycode.plotting.style import DEFAULT_STYLE, Layer, Style
 from waycode.plotting.viewport import line_width_pt, shown_bounds_m
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import rotate
 from waycode.scene.geometry import box_corners
 
-_BOX_TIMES_S = (2.0, 4.0, 6.0, 8.0)
-_PATH_WIDTH_M = 0.9
+_BOX_TIMES_S = (2.0, 4.0, 6.0, 8.0)  # after the current step
+_PATH_WIDTH_M = 0.9  # of planned and recorded paths
 _MIN_CHORD_M = 0.3  # shorter chords have no reliable direction: the box keeps its last heading
 _MIN_TRAIL_M = 1.0  # shorter trails look like blots
 _LONG_VEHICLE_M = 7.5  # trucks and buses have a windscreen at the front only
-_HALO_M = 0.55
-_FADE_LEVELS = 16
+_HALO_M = 0.55  # width of the halo around highlighted road users
+_CORNER_SHARE = 0.28  # radius of the corners of a box, of its shorter side
+_FADE_LEVELS = 16  # steps of opacity of a fading path
 
 
 def draw_tracks(
@@ -148,7 +149,7 @@ def _draw_body(axes: Axes, scene: Scene, track: int, step: int, *, halo: bool, s
     else:
         body = _trapezoid(length_m, width_m, front=0.5, rear=-0.5, front_side=1.0, rear_side=1.0)
         corners = centre_m + rotate(body, heading_rad)
-        shape = rounded_boxes([corners], [0.28 * min(length_m, width_m)])[0]
+        shape = rounded_box(corners, _CORNER_SHARE * min(length_m, width_m))
         local = _glass(kind, length_m, width_m)
     glass = shapely.union_all([shapely.Polygon(centre_m + rotate(points, heading_rad)) for points in local])
     if halo and not is_ego:
@@ -212,11 +213,9 @@ def draw_boxes_over_time(
     steps = [step for step in steps if step < len(path_m)]
     heading = path_headings(path_m, start_rad=float(scene.tracks.heading_rad[agent, scene.current_step]))
     size = np.array([scene.tracks.length_m[agent], scene.tracks.width_m[agent]], np.float64)
-    corners = box_corners(
-        path_m[steps].astype(np.float64), heading[steps], length_m=np.full(len(steps), size[0]),
-        width_m=np.full(len(steps), size[1]),
-    )  # fmt: skip
-    for shape in rounded_boxes(list(corners), [0.28 * size.min()] * len(steps)):
+    length_m, width_m = np.broadcast_to(size[:, None], (2, len(steps)))
+    for corners in box_corners(path_m[steps].astype(np.float64), heading[steps], length_m=length_m, width_m=width_m):
+        shape = rounded_box(corners, _CORNER_SHARE * float(size.min()))
         fill(axes, shape.buffer(0.15), colour="white", layer=Layer.BOXES, alpha=0.9)
         fill(axes, shape, colour=colour, layer=Layer.BOXES, alpha=0.75)
 

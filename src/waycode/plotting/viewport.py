@@ -127,7 +127,7 @@ class RigidTransform:
     """Moves a point of the scene frame to the origin, then rotates counter-clockwise around it."""
 
     centre_m: Float[np.ndarray, "2"]  # the point that becomes the origin
-    angle_rad: float
+    angle_rad: float  # of the rotation
 
     @staticmethod
     def facing_up(scene: Scene, agent: int) -> "RigidTransform":
@@ -137,6 +137,7 @@ class RigidTransform:
         return RigidTransform(centre_m=centre_m, angle_rad=float(np.pi / 2 - heading_rad))
 
     def points(self, points_m: Float[np.ndarray, "*shape 2"]) -> Float[np.ndarray, "*shape 2"]:
+        """Transforms points of the scene frame."""
         return rotate(points_m - self.centre_m, self.angle_rad)
 
     def scene(self, scene: Scene) -> Scene:

@@ -1,4 +1,4 @@
-"""What a scene is, and the kernel of geometry, kinematics and lanes on it.
+"""The types of a scene, and functions on them: geometry, kinematics, the lane graph.
 
 Scenes on disk are in `waycode.dataset`. `Lanes.graph` is the lane graph (`waycode.scene.lane_graph`).
 """

@@ -5,21 +5,21 @@ from dataclasses import dataclass
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from waycode.scene.frames import wrap_angle
+from waycode.scene.frames import rotate, wrap_angle
 from waycode.scene.geometry import box_corners, boxes_overlap, directions, forward, project
 from waycode.scene.types import Scene, SignalState, Tracks, TrackType
 
 _STOP_LINE_HALF_WIDTH_M = 1.8  # of a lane
 _SAME_STOP_LINE_M = 1.0  # stop points this close belong to the same stop line
 _ALIGNED_RAD = np.radians(40)  # to the signalled lane
-_FOLLOWED_STEPS = 25  # long enough to tell which way through the junction a vehicle takes
+_FOLLOWED_STEPS = 25  # steps beyond the stop line by which the lane that a vehicle takes is determined
 
 
 @dataclass(frozen=True)
 class RedLightCrossing:
     """A vehicle that crosses a stop line on red."""
 
-    track: int
+    track: int  # index of the vehicle
     lane: int  # the signalled lane that it takes
     step: int  # the first step beyond the stop line
 
@@ -33,21 +33,12 @@ def overlapping_pairs(tracks: Tracks, *, which: Bool[np.ndarray, " A"]) -> Int[n
     both = tracks.valid[one] & tracks.valid[other]
     close = np.linalg.norm(position[one] - position[other], axis=-1) < (reach[one] + reach[other])[:, None]
     pair, step = np.nonzero(both & close)
-    corners = [
-        box_corners(
-            position[track[pair], step].astype(np.float64),
-            tracks.heading_rad[track[pair], step].astype(np.float64),
-            length_m=tracks.length_m[track[pair]].astype(np.float64),
-            width_m=tracks.width_m[track[pair]].astype(np.float64),
-        )
-        for track in (one, other)
-    ]
-    hit = boxes_overlap(corners[0], corners[1])
+    hit = boxes_overlap(_track_corners(tracks, one[pair], step), _track_corners(tracks, other[pair], step))
     return np.stack([one[pair[hit]], other[pair[hit]], step[hit]], axis=-1)
 
 
 def hits_recorded(corners_m: Float[np.ndarray, "n 4 2"], scene: Scene, agent: int, *, every: int = 1) -> bool:
-    """Whether a body that replaces an agent overlaps any other road user at a step at which that one is observed.
+    """Whether a body that replaces an agent overlaps the bounding box of any other observed road user.
 
     Args:
         corners_m: corners of the body at n steps after the current one, in the scene frame.
@@ -63,13 +54,19 @@ def hits_recorded(corners_m: Float[np.ndarray, "n 4 2"], scene: Scene, agent: in
     reach = np.hypot(tracks.length_m, tracks.width_m) / 2
     distance = np.linalg.norm(tracks.position_m[:, steps] - corners.mean(axis=1)[None], axis=-1)
     other, place = np.nonzero(valid & (distance < float(reach[agent]) + reach[:, None]))
-    boxes = box_corners(
-        tracks.position_m[other, steps[place]].astype(np.float64),
-        tracks.heading_rad[other, steps[place]].astype(np.float64),
-        length_m=tracks.length_m[other].astype(np.float64),
-        width_m=tracks.width_m[other].astype(np.float64),
+    return bool(boxes_overlap(corners[place], _track_corners(tracks, other, steps[place])).any())
+
+
+def _track_corners(
+    tracks: Tracks, track: Int[np.ndarray, " n"], step: Int[np.ndarray, " n"]
+) -> Float[np.ndarray, "n 4 2"]:
+    """Corners of the bounding boxes of n tracks, each at its own step."""
+    return box_corners(
+        tracks.position_m[track, step].astype(np.float64),
+        tracks.heading_rad[track, step].astype(np.float64),
+        length_m=tracks.length_m[track].astype(np.float64),
+        width_m=tracks.width_m[track].astype(np.float64),
     )
-    return bool(boxes_overlap(corners[place], boxes).any())
 
 
 def red_light_crossings(scene: Scene) -> list[RedLightCrossing]:
@@ -81,7 +78,7 @@ def red_light_crossings(scene: Scene) -> list[RedLightCrossing]:
     seen: set[tuple[int, int]] = set()
     for index in range(len(signals)):
         heading = float(directions(scene.map.lanes.centrelines[int(signals.lanes[index])])[0])
-        along, beside = _in_frame(front - signals.stop_point_m[index], heading)
+        along, beside = np.moveaxis(rotate(front - signals.stop_point_m[index], -heading), -1, 0)
         aligned = np.abs(wrap_angle(tracks.heading_rad - heading)) < _ALIGNED_RAD
         near = tracks.valid & aligned & (np.abs(beside) < _STOP_LINE_HALF_WIDTH_M)
         over = near[:, 1:] & near[:, :-1] & (along[:, :-1] < 0) & (along[:, 1:] >= 0)
@@ -94,12 +91,6 @@ def red_light_crossings(scene: Scene) -> list[RedLightCrossing]:
                 if np.all(signals.states[taken, step - 1 : step + 1] == SignalState.STOP):
                     crossings.append(RedLightCrossing(int(track), int(signals.lanes[taken]), int(step)))
     return crossings
-
-
-def _in_frame(offset_m: np.ndarray, heading_rad: float) -> tuple[np.ndarray, np.ndarray]:
-    """Components along and to the left of a heading."""
-    cos, sin = np.cos(heading_rad), np.sin(heading_rad)
-    return offset_m[..., 0] * cos + offset_m[..., 1] * sin, offset_m[..., 1] * cos - offset_m[..., 0] * sin
 
 
 def _signal_followed(scene: Scene, track: int, step: int, index: int) -> int:

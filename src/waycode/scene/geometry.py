@@ -80,7 +80,7 @@ def project(
     start, step = polyline_m[:-1], np.diff(polyline_m, axis=0)
     fraction, offset = project_on_segments(points_m[:, None], start[None], step[None])  # [q, p - 1], [q, p - 1, 2]
     distance = np.linalg.norm(offset, axis=-1)
-    # A segment of zero length has no sides; its neighbours are just as near and have.
+    # A segment of zero length has no sides. Its neighbours do, and are equally near.
     squared = (step**2).sum(axis=1)
     moving = squared > 1e-12
     segment = np.where(moving | ~moving.any(), distance, np.inf).argmin(axis=1)
@@ -101,7 +101,7 @@ def box_corners(
     length_m: Float[np.ndarray, "*shape"],
     width_m: Float[np.ndarray, "*shape"],
 ) -> Float[np.ndarray, "*shape 4 2"]:
-    """Corners of boxes: front left, front right, rear right, rear left."""
+    """Corners of boxes with these centres, headings and sizes: front left, front right, rear right, rear left."""
     signs = np.array([[1, 1], [1, -1], [-1, -1], [-1, 1]]) / 2
     size = np.stack([length_m, width_m], axis=-1)[..., None, :]  # [..., 1, 2]
     return centre_m[..., None, :] + rotate(signs * size, np.asarray(heading_rad)[..., None])

@@ -21,7 +21,7 @@ _MIN_LENGTH_M = 1e-4  # shorter segments have no direction; their neighbours are
 class PolylineSegments:
     """The S segments of some polylines."""
 
-    start_m: Float[Tensor, "S 2"]
+    start_m: Float[Tensor, "S 2"]  # where each segment starts
     step_m: Float[Tensor, "S 2"]  # from start to end
     along_m: Float[Tensor, " S"]  # arclength of the polyline at the start of the segment
     line: Int[Tensor, " S"]  # index of the polyline
@@ -67,7 +67,7 @@ class PolylineSegments:
 
 
 def squared_distances(points_m: Float[Tensor, "q 2"], segments: PolylineSegments) -> Float[Tensor, "q S"]:
-    """Squared distance of every point to every segment, without gradients: to choose a segment, not to measure."""
+    """Squared distance of every point to every segment, without gradients; for choosing the nearest segment."""
     points = points_m.detach()
     x, y = (points[:, axis, None] - segments.start_m[:, axis] for axis in (0, 1))  # [q, S] each
     step_x, step_y = segments.step_m.unbind(dim=-1)

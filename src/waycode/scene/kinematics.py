@@ -13,8 +13,8 @@ from scipy.signal import savgol_filter
 from waycode.scene.types import Tracks
 
 ACCELERATION_WINDOW, JERK_WINDOW, YAW_RATE_WINDOW, YAW_ACCELERATION_WINDOW = 8, 15, 5, 15  # nuPlan's, in steps
-MIN_STEPS = max(JERK_WINDOW, YAW_ACCELERATION_WINDOW)
-MOVING_DISTANCE_M = 3.0
+MIN_STEPS = max(JERK_WINDOW, YAW_ACCELERATION_WINDOW)  # of a track whose comfort is judged
+_MOVING_DISTANCE_M = 3.0  # from the first observed position
 
 # Least and greatest value of each quantity in comfortable driving (nuPlan).
 COMFORT_BOUNDS: dict[str, tuple[float, float]] = {
@@ -40,7 +40,7 @@ class Motion:
 
 
 def motion(velocity_mps: Float[np.ndarray, "n T 2"], heading_rad: Float[np.ndarray, "n T"], *, dt_s: float) -> Motion:
-    """The six quantities of tracks that are observed at every step, at least 15 of them."""
+    """The six quantities of n tracks from their velocities and headings at T >= `MIN_STEPS` consecutive steps."""
     heading = np.unwrap(np.asarray(heading_rad, np.float64), axis=1)
     acceleration = _derivative(np.asarray(velocity_mps, np.float64), ACCELERATION_WINDOW, dt_s)
     cos, sin = np.cos(heading), np.sin(heading)
@@ -65,7 +65,9 @@ def within_comfort(moves: Motion) -> Bool[np.ndarray, " n"]:
 
 
 def comfortable(tracks: Tracks, *, dt_s: float) -> tuple[Bool[np.ndarray, " A"], Bool[np.ndarray, " A"]]:
-    """Which tracks stay within the six bounds, and which can be judged: moving, observed long enough without a gap."""
+    """Which tracks stay within the six bounds, and which are judged: those that move and are observed without a gap for
+    at least `MIN_STEPS` steps.
+    """
     comfort, judged = np.zeros(len(tracks), np.bool_), np.zeros(len(tracks), np.bool_)
     velocity = np.stack([tracks.vx_mps, tracks.vy_mps], axis=-1)
     first, last = observed_span(tracks.valid)
@@ -84,7 +86,7 @@ def moving(tracks: Tracks) -> Bool[np.ndarray, " A"]:
     first, _ = observed_span(tracks.valid)
     start = tracks.position_m[np.arange(len(tracks)), np.minimum(first, tracks.num_steps - 1)]
     distance = np.linalg.norm(tracks.position_m - start[:, None], axis=-1)
-    return np.logical_or.reduce(np.where(tracks.valid, distance, 0) > MOVING_DISTANCE_M, axis=1)
+    return np.logical_or.reduce(np.where(tracks.valid, distance, 0) > _MOVING_DISTANCE_M, axis=1)
 
 
 def observed_span(valid: Bool[np.ndarray, "A T"]) -> tuple[np.ndarray, np.ndarray]:

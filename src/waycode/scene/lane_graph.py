@@ -1,5 +1,4 @@
-"""The lane graph of a map: adjacency, lane lookup and walks. The one place that answers which lane a pose is on and
-which lanes follow or lie beside another.
+"""The lane graph of a map: successors and neighbours of lanes, lookup of the lane at a pose, and walks over lanes.
 
 Axes: L lanes, S segments of all centrelines, n poses. A lane is its index in `Lanes`.
 """
@@ -25,15 +24,13 @@ Adjacency = tuple[tuple[int, ...], ...]  # for each lane, the related lanes in t
 class LaneTolerance:
     """How far from a centreline and at what angle to it a pose still counts as on the lane."""
 
-    distance_m: float
-    angle_rad: float
+    distance_m: float  # most distance from the centreline
+    angle_rad: float  # most angle to its direction
 
 
 UNKNOWN_LANE_WIDTH_M = 3.5  # of lanes whose width is not known
-_STRICT_RAD, _LAX_RAD = (
-    np.radians(45),
-    np.radians(60),
-)  # strict tells crossing lanes apart, lax keeps candidates
+_STRICT_RAD = np.radians(45)  # excludes crossing lanes
+_LAX_RAD = np.radians(60)  # keeps more candidates
 
 # All tolerances of lane lookup. Distances are to centrelines.
 # The one lane that a road user is on: lanes are up to 4 m wide, and it may drive at the border.
@@ -161,9 +158,9 @@ class LaneGraph:
         return extended
 
     def lanes_between(self, before: int, after: int) -> tuple[int, ...] | None:
-        """The lanes to drive on from `before` to `after`, with `after`: one or two steps ahead; None if it is neither.
+        """The lanes after `before` up to and including `after`; None if `after` is not one or two steps ahead.
 
-        Two steps cover a lane too short to be seen between two samples of a track.
+        With two steps, a lane may lie between two samples of a track.
         """
         if after in self.successors[before]:
             return (after,)
@@ -171,10 +168,10 @@ class LaneGraph:
         return (via[-1], after) if via else None
 
     def change(self, before: int, after: int) -> int:
-        """The side of the lane change of a road user seen on `before` and then on `after`: 1 left, -1 right, 0 none.
+        """Side of the lane change between two lanes of a track: 1 left, -1 right, 0 none.
 
-        A lane change and driving on, in either order, is a lane change; driving on alone, also through a junction, is
-        none.
+        `after` may be a neighbour of `before`, of a lane that follows it, or follow a neighbour of it. Following lanes
+        include those beyond a junction.
         """
         if after in self._onward(before):
             return 0
@@ -245,7 +242,7 @@ class LaneGraph:
         *,
         tolerance: LaneTolerance = MAP_MATCHING,
     ) -> list[dict[int, float]]:
-        """For each pose all lanes within the tolerance, each with its distance in metres, by the same samples."""
+        """For each of n poses the lanes within `tolerance`, each with its distance in metres, by samples."""
         found: list[dict[int, float]] = [{} for _ in position_m]
         if self._tree is None:
             return found
@@ -310,7 +307,7 @@ class LaneGraph:
         return self._adjacency(np.concatenate([self.lanes.left_neighbours, self.lanes.right_neighbours])[:, ::-1])
 
     def _onward(self, lane: int) -> set[int]:
-        """The next lanes, and all that follow through junctions: lanes there are too short to be seen on each."""
+        """The successors, and the lanes that follow them through junctions, where lanes are short."""
         if lane not in self._onward_cache:
             self._onward_cache[lane] = self.reachable(self.successors[lane], self._successors_inside)
         return self._onward_cache[lane]

@@ -40,9 +40,9 @@ class LaneGraphRules:
 class LaneRelations(NamedTuple):
     """Relations between lanes, named as the fields of `Lanes`; each row is (lane, the other lane)."""
 
-    successors: Pairs
-    left_neighbours: Pairs
-    right_neighbours: Pairs
+    successors: Pairs  # lanes that continue a lane
+    left_neighbours: Pairs  # lanes to the left in the same direction
+    right_neighbours: Pairs  # lanes to the right in the same direction
 
 
 def infer_lane_graph(

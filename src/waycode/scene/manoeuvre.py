@@ -1,4 +1,4 @@
-"""What each road user does in its future: one manoeuvre per track, for counting and for balanced sampling.
+"""The manoeuvre of each track after the current step, for counting and for balanced sampling.
 
 Axes: A tracks, F the current step and the steps after it.
 """
@@ -13,13 +13,13 @@ from waycode.scene.frames import wrap_angle
 from waycode.scene.types import Scene, TrackType
 
 LEFT_TURN_RAD = np.pi / 4  # the paper's footnote: a left turn is a cumulative leftward change of heading above this
-_STANDING_DISTANCE_M, _STANDING_SPEED_MPS = 1.0, 0.5
-_DRIVING_SPEED_MPS = 2.0
+_STANDING_DISTANCE_M, _STANDING_SPEED_MPS = 1.0, 0.5  # at most
+_DRIVING_SPEED_MPS = 2.0  # at least
 _SLOW_DOWN_RATIO = 0.6  # of the first speed
-_ROUNDABOUT_STEPS = 10  # on the ring: fewer may be a lane that only touches it
-_LANE_STRIDE = 3  # a lane change takes tens of steps: each third is enough to see it
+_ROUNDABOUT_STEPS = 10  # least number of steps on the ring; other lanes may touch it for a few steps
+_LANE_STRIDE = 3  # steps between lane lookups: a lane change takes tens of steps
 _MIN_LANE_DISTANCE_M = 10.0  # a road user that moves less changes no lane
-_MIN_FUTURE_STEPS = 15
+_MIN_FUTURE_STEPS = 15  # observed, the current step not counted
 
 
 class Manoeuvre(StrEnum):
@@ -80,7 +80,7 @@ def _roundabouts_and_lane_changes(
 ) -> tuple[Bool[np.ndarray, " A"], Int[np.ndarray, " A"]]:
     """Which tracks drive around a roundabout, and the lane changes of each: those to the left minus those to the right.
 
-    Only the tracks in `which` are looked at.
+    Tracks outside `which` have neither.
     """
     around, changes = np.zeros(len(which), np.bool_), np.zeros(len(which), np.int64)
     graph = scene.map.lanes.graph

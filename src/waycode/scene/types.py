@@ -1,4 +1,4 @@
-"""What a scene is: tracks of road users, the map around them, traffic lights, and optionally a route.
+"""The types of a scene: tracks of road users, the map around them, traffic lights, and optionally a route.
 
 Axes: A tracks, T steps, L lanes, G signalled lanes, P points, N polylines, E edges of a relation, S stop signs.
 
@@ -11,11 +11,11 @@ successor, the lane of a signal) are indices; relations are arrays of pairs.
 """
 
 import operator
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
-from typing import TYPE_CHECKING, SupportsIndex
+from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int8, Int32
@@ -25,7 +25,7 @@ if TYPE_CHECKING:
 
 
 class WaycodeError(Exception):
-    """An error that the user can fix: says what was got, what was expected and what is available.
+    """An error that the user can fix. Its message names the given, the expected and the available values.
 
     The command line prints it as one sentence and exits with 2.
     """
@@ -35,6 +35,8 @@ Pairs = Int32[np.ndarray, "_ 2"]  # one row per related pair; each relation has 
 
 
 class TrackType(IntEnum):
+    """Kinds of road users."""
+
     VEHICLE = 1
     PEDESTRIAN = 2
     CYCLIST = 3
@@ -72,6 +74,8 @@ class EdgeType(IntEnum):
 
 
 class SignalState(IntEnum):
+    """States of traffic lights, numbered as in WOMD."""
+
     UNKNOWN = 0
     ARROW_STOP = 1
     ARROW_CAUTION = 2
@@ -101,12 +105,17 @@ def as_pairs(pairs: Iterable[tuple[int, int]]) -> Pairs:
     return np.array(sorted(set(pairs)), np.int32).reshape(-1, 2)
 
 
+def _empty(kind: type[np.generic], *more_axes: int) -> Callable[[], Any]:
+    """Makes arrays [0, *more_axes]."""
+    return lambda: np.zeros((0, *more_axes), kind)
+
+
 @dataclass(frozen=True)
 class Polylines:
     """N polylines of any length, concatenated; polyline i is `points_m[starts[i]:starts[i + 1]]`."""
 
-    points_m: Float32[np.ndarray, "P 2"]
-    starts: Int32[np.ndarray, " N_plus_1"]
+    points_m: Float32[np.ndarray, "P 2"]  # all points, polyline after polyline
+    starts: Int32[np.ndarray, " N_plus_1"]  # index of the first point of each polyline, then the number of points
 
     @staticmethod
     def of(polylines: Sequence[np.ndarray]) -> "Polylines":
@@ -129,18 +138,22 @@ class Polylines:
         return [self[index] for index in range(len(self))]
 
 
+def _no_polylines() -> Polylines:
+    return Polylines.of([])
+
+
 @dataclass(frozen=True, kw_only=True)
 class Tracks:
     """Road users over time. Positions are the centres of bounding boxes."""
 
-    ids: tuple[str, ...]
+    ids: tuple[str, ...]  # unique in the scene
     types: Int8[np.ndarray, " A"]  # TrackType
     length_m: Float32[np.ndarray, " A"]  # of the bounding box
     width_m: Float32[np.ndarray, " A"]
-    x_m: Float32[np.ndarray, "A T"]
+    x_m: Float32[np.ndarray, "A T"]  # centre of the bounding box in the scene frame
     y_m: Float32[np.ndarray, "A T"]
     heading_rad: Float32[np.ndarray, "A T"]  # of the bounding box, in [-pi, pi]
-    vx_mps: Float32[np.ndarray, "A T"]
+    vx_mps: Float32[np.ndarray, "A T"]  # velocity in the scene frame
     vy_mps: Float32[np.ndarray, "A T"]
     valid: Bool[np.ndarray, "A T"]  # whether the sample was observed; all other arrays are 0 where not
     to_predict: Int32[np.ndarray, " R"]  # indices of the tracks whose future is of interest
@@ -166,18 +179,18 @@ class Tracks:
 class Lanes:
     """Lanes: centrelines in driving direction, attributes, and the relations between lanes; see also `graph`."""
 
-    ids: tuple[str, ...] = ()
-    types: Int8[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.int8))  # LaneType
-    centrelines: Polylines = field(default_factory=lambda: Polylines.of([]))
-    speed_limit_mps: Float32[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.float32))
-    speed_limit_known: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    width_m: Float32[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.float32))
-    width_known: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
-    in_junction: Bool[np.ndarray, " L"] = field(default_factory=lambda: np.zeros(0, np.bool_))
+    ids: tuple[str, ...] = ()  # unique in the scene
+    types: Int8[np.ndarray, " L"] = field(default_factory=_empty(np.int8))  # LaneType
+    centrelines: Polylines = field(default_factory=_no_polylines)  # two points or more each
+    speed_limit_mps: Float32[np.ndarray, " L"] = field(default_factory=_empty(np.float32))  # 0 where not known
+    speed_limit_known: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))
+    width_m: Float32[np.ndarray, " L"] = field(default_factory=_empty(np.float32))  # 0 where not known
+    width_known: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))
+    in_junction: Bool[np.ndarray, " L"] = field(default_factory=_empty(np.bool_))  # whether within a junction
     successors: Pairs = field(default_factory=no_pairs)  # (lane, lane that continues it)
     left_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, lane to its left in the same direction)
-    right_neighbours: Pairs = field(default_factory=no_pairs)
-    graph_origin: GraphOrigin = GraphOrigin.ABSENT
+    right_neighbours: Pairs = field(default_factory=no_pairs)  # (lane, lane to its right in the same direction)
+    graph_origin: GraphOrigin = GraphOrigin.ABSENT  # of successors and neighbours
 
     def __len__(self) -> int:
         return len(self.ids)
@@ -194,19 +207,13 @@ class Lanes:
 
 @dataclass(frozen=True, kw_only=True)
 class StopSigns:
-    position_m: Float32[np.ndarray, "S 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))
+    """Stop signs and the lanes that they control."""
+
+    position_m: Float32[np.ndarray, "S 2"] = field(default_factory=_empty(np.float32, 2))
     controls: Pairs = field(default_factory=no_pairs)  # (stop sign, lane that it controls)
 
     def __len__(self) -> int:
         return len(self.position_m)
-
-
-def _no_types() -> Int8[np.ndarray, " N"]:
-    return np.zeros(0, np.int8)
-
-
-def _no_polylines() -> Polylines:
-    return Polylines.of([])
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,10 +221,10 @@ class MapFeatures:
     """The static map. Crosswalks, speed bumps, driveways and drivable areas are polygons (last point != first)."""
 
     lanes: Lanes = field(default_factory=Lanes)
-    road_lines: Polylines = field(default_factory=_no_polylines)
-    road_line_types: Int8[np.ndarray, " N"] = field(default_factory=_no_types)  # LineType
-    road_edges: Polylines = field(default_factory=_no_polylines)
-    road_edge_types: Int8[np.ndarray, " M"] = field(default_factory=_no_types)  # EdgeType
+    road_lines: Polylines = field(default_factory=_no_polylines)  # painted lines
+    road_line_types: Int8[np.ndarray, " N"] = field(default_factory=_empty(np.int8))  # LineType
+    road_edges: Polylines = field(default_factory=_no_polylines)  # where the drivable road ends
+    road_edge_types: Int8[np.ndarray, " M"] = field(default_factory=_empty(np.int8))  # EdgeType
     crosswalks: Polylines = field(default_factory=_no_polylines)
     speed_bumps: Polylines = field(default_factory=_no_polylines)
     driveways: Polylines = field(default_factory=_no_polylines)
@@ -229,10 +236,10 @@ class MapFeatures:
 class Signals:
     """Traffic lights, per signalled lane and step."""
 
-    lanes: Int32[np.ndarray, " G"] = field(default_factory=lambda: np.zeros(0, np.int32))  # that the light is for
-    stop_point_m: Float32[np.ndarray, "G 2"] = field(default_factory=lambda: np.zeros((0, 2), np.float32))  # stop line
-    states: Int8[np.ndarray, "G T"] = field(default_factory=lambda: np.zeros((0, 0), np.int8))  # SignalState
-    valid: Bool[np.ndarray, "G T"] = field(default_factory=lambda: np.zeros((0, 0), np.bool_))
+    lanes: Int32[np.ndarray, " G"] = field(default_factory=_empty(np.int32))  # signalled lanes
+    stop_point_m: Float32[np.ndarray, "G 2"] = field(default_factory=_empty(np.float32, 2))  # middle of the stop line
+    states: Int8[np.ndarray, "G T"] = field(default_factory=_empty(np.int8, 0))  # SignalState
+    valid: Bool[np.ndarray, "G T"] = field(default_factory=_empty(np.bool_, 0))  # whether observed
 
     def __len__(self) -> int:
         return len(self.lanes)
@@ -242,8 +249,19 @@ class Signals:
 class Route:
     """The ego's route: sections in driving order, each a set of parallel lanes."""
 
-    lanes: Int32[np.ndarray, " R"]
+    lanes: Int32[np.ndarray, " R"]  # by section
     sections: Int32[np.ndarray, " R"]  # section of each lane: 0, 1, 2, ..., never decreasing
+
+    @staticmethod
+    def of(sections: Iterable[Sequence[int]]) -> "Route | None":
+        """A route from the lanes of each section; empty sections are left out. None if no lane remains."""
+        kept = [section for section in sections if section]
+        if not kept:
+            return None
+        return Route(
+            lanes=np.concatenate([np.array(section, np.int32) for section in kept]),
+            sections=np.repeat(np.arange(len(kept), dtype=np.int32), [len(section) for section in kept]),
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -258,7 +276,7 @@ class Scene:
     tracks: Tracks
     map: MapFeatures
     signals: Signals = field(default_factory=Signals)
-    route: Route | None = None
+    route: Route | None = None  # of the ego
     tags: tuple[str, ...] = ()  # given by the source: scenario types, the network's family
     rebuild: str | None = None  # JSON from which the source can run the same world live
 

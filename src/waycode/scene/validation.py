@@ -53,48 +53,57 @@ def validate(scene: Scene) -> None:
 
 def faults_of(scene: Scene) -> list[str]:
     """All faults of a scene; empty if it is valid."""
-    faults = [fault for name, part in _parts(scene).items() for fault in _form_faults(name, part)]
-    if not faults:  # the checks below need arrays of the right form
-        with np.errstate(over="ignore", invalid="ignore"):
-            faults = [
-                *_track_faults(scene.tracks),
-                *_lane_faults(scene.map.lanes),
-                *_map_faults(scene.map),
-                *_signal_faults(scene.signals, num_lanes=len(scene.map.lanes), num_steps=scene.num_steps),
-                *([] if scene.route is None else _route_faults(scene.route, len(scene.map.lanes))),
-            ]
-    return [*_scene_faults(scene), *faults]
-
-
-def _parts(scene: Scene) -> dict[str, object]:
-    """The parts of a scene that hold arrays, by name."""
-    features = scene.map
-    return {
+    features, lanes = scene.map, scene.map.lanes
+    parts = {
         "tracks": scene.tracks,
-        "lanes": features.lanes,
-        "lanes.centrelines": features.lanes.centrelines,
+        "lanes": lanes,
+        "lanes.centrelines": lanes.centrelines,
         "map": features,
         **{name: getattr(features, name) for name in _LINES_AND_POLYGONS},
         "stop_signs": features.stop_signs,
         "signals": scene.signals,
         **({} if scene.route is None else {"route": scene.route}),
     }
+    faults = [fault for name, part in parts.items() for fault in _form_faults(name, part)]
+    if not faults:  # the checks below need arrays of the right type and number of axes
+        with np.errstate(over="ignore", invalid="ignore"):
+            faults = [
+                *_track_faults(scene.tracks),
+                *_lane_faults(lanes),
+                *_map_faults(features),
+                *_signal_faults(scene.signals, num_lanes=len(lanes), num_steps=scene.num_steps),
+                *([] if scene.route is None else _route_faults(scene.route, len(lanes))),
+            ]
+    return [*_scene_faults(scene), *faults]
+
+
+def _array_fields(part: Any) -> Iterator[tuple[str, Any, list[str], tuple[str, ...]]]:
+    """Name, value, annotated axes and annotated data types of every array of a part."""
+    for field in fields(part):
+        kind: Any = field.type
+        if hasattr(kind, "dim_str"):
+            yield field.name, getattr(part, field.name), kind.dim_str.split(), kind.dtypes
 
 
 def _form_faults(name: str, part: object) -> Iterator[str]:
-    """Arrays whose type or axes differ from the annotations of the part."""
-    for field in fields(part):  # type: ignore[arg-type]  # every part is a dataclass
-        kind: Any = field.type
-        if not hasattr(kind, "dim_str"):
-            continue  # not an array
-        value, axes, wanted = getattr(part, field.name), kind.dim_str.split(), kind.dtypes
+    """Arrays whose data type or number of axes differs from the annotations of the part."""
+    for field, value, axes, wanted in _array_fields(part):
         if not isinstance(value, np.ndarray):
-            yield f"{name}.{field.name} is a {type(value).__name__}, expected an array of {wanted[0]}"
+            yield f"{name}.{field} is a {type(value).__name__}, expected an array of {wanted[0]}"
             continue
         if str(value.dtype) not in wanted:
-            yield f"{name}.{field.name} holds {value.dtype}, expected {wanted[0]}"
+            yield f"{name}.{field} holds {value.dtype}, expected {wanted[0]}"
         if value.ndim != len(axes) or (axes[-1] == "2" and value.shape[-1] != 2):
-            yield f"{name}.{field.name} has shape {value.shape}, expected [{', '.join(axes)}]"
+            yield f"{name}.{field} has shape {value.shape}, expected [{', '.join(axes)}]"
+
+
+def _length_faults(name: str, part: object, **lengths: int) -> list[str]:
+    """Arrays whose axes do not have these lengths; keywords are the letters of axes in the annotations of the part."""
+    shapes = [
+        (field, value.shape, tuple(lengths.get(axis, size) for axis, size in zip(axes, value.shape, strict=True)))
+        for field, value, axes, _ in _array_fields(part)
+    ]
+    return [f"{name}.{field} has shape {got}, expected {want}" for field, got, want in shapes if got != want]
 
 
 def _scene_faults(scene: Scene) -> Iterator[str]:
@@ -131,20 +140,8 @@ def _text_faults(name: str, texts: Any) -> Iterator[str]:
 
 
 def _track_faults(tracks: Tracks) -> Iterator[str]:
-    count, steps = len(tracks), tracks.num_steps
-    per_track = {"types": tracks.types, "length_m": tracks.length_m, "width_m": tracks.width_m}
-    per_step = {
-        "x_m": tracks.x_m,
-        "y_m": tracks.y_m,
-        "heading_rad": tracks.heading_rad,
-        "vx_mps": tracks.vx_mps,
-        "vy_mps": tracks.vy_mps,
-        "valid": tracks.valid,
-    }
-    shapes: list[tuple[str, tuple[int, ...], tuple[int, ...]]]
-    shapes = [(name, array.shape, (count,)) for name, array in per_track.items()]
-    shapes += [(name, array.shape, (count, steps)) for name, array in per_step.items()]
-    wrong = [f"tracks.{name} has shape {got}, expected {want}" for name, got, want in shapes if got != want]
+    count = len(tracks)
+    wrong = _length_faults("tracks", tracks, A=count, T=tracks.num_steps)
     if wrong:  # the checks below need arrays that fit together
         yield from wrong
         return
@@ -155,8 +152,7 @@ def _track_faults(tracks: Tracks) -> Iterator[str]:
     yield from _value_faults(tracks)
     if tracks.ego_index is not None and not 0 <= tracks.ego_index < count:
         yield f"tracks.ego_index is {tracks.ego_index}, expected None or 0 to {count - 1}"
-    yield from _index_faults("tracks.to_predict", tracks.to_predict, count, "tracks")
-    yield from _duplicate_faults("tracks.to_predict", tracks.to_predict)
+    yield from _index_faults("tracks.to_predict", tracks.to_predict, count, "tracks", unique=True)
 
 
 def _value_faults(tracks: Tracks) -> Iterator[str]:
@@ -181,10 +177,7 @@ def _value_faults(tracks: Tracks) -> Iterator[str]:
 
 def _lane_faults(lanes: Lanes) -> Iterator[str]:
     count = len(lanes)
-    per_lane = ("types", "speed_limit_mps", "speed_limit_known", "width_m", "width_known", "in_junction")
-    for name in per_lane:
-        if getattr(lanes, name).shape != (count,):
-            yield f"lanes.{name} has shape {getattr(lanes, name).shape}, expected {(count,)}"
+    yield from _length_faults("lanes", lanes, L=count)
     yield from _id_faults("lanes.ids", lanes.ids)
     yield from _enum_faults("lanes.types", lanes.types, LaneType)
     yield from _known_faults("lanes.speed_limit", lanes.speed_limit_mps, lanes.speed_limit_known)
@@ -194,8 +187,7 @@ def _lane_faults(lanes: Lanes) -> Iterator[str]:
     yield from _polyline_faults("lanes.centrelines", lanes.centrelines, 2)
     for name in ("successors", "left_neighbours", "right_neighbours"):
         pairs = getattr(lanes, name)
-        yield from _index_faults(f"lanes.{name}", pairs, count, "lanes")
-        yield from _duplicate_faults(f"lanes.{name}", pairs)
+        yield from _index_faults(f"lanes.{name}", pairs, count, "lanes", unique=True)
         if len(pairs) and lanes.graph_origin == GraphOrigin.ABSENT:
             yield f"lanes.{name} is given, but graph_origin says that there is none"
 
@@ -212,12 +204,9 @@ def _known_faults(name: str, values: np.ndarray, known: np.ndarray) -> Iterator[
 def _map_faults(features: MapFeatures) -> Iterator[str]:
     for name, least in _LINES_AND_POLYGONS.items():
         yield from _polyline_faults(name, getattr(features, name), least)
-    kinds: tuple[tuple[str, type[IntEnum]], ...] = (("road_line", LineType), ("road_edge", EdgeType))
-    for name, kind in kinds:
-        types, polylines = getattr(features, f"{name}_types"), getattr(features, f"{name}s")
-        if types.shape != (len(polylines),):
-            yield f"{name}_types has shape {types.shape}, expected {(len(polylines),)}"
-        yield from _enum_faults(f"{name}_types", types, kind)
+    yield from _length_faults("map", features, N=len(features.road_lines), M=len(features.road_edges))
+    yield from _enum_faults("map.road_line_types", features.road_line_types, LineType)
+    yield from _enum_faults("map.road_edge_types", features.road_edge_types, EdgeType)
     signs = features.stop_signs
     yield from _point_faults("stop_signs.position_m", signs.position_m)
     yield from _index_faults("stop_signs.controls (sign)", signs.controls[:, 0], len(signs), "stop signs")
@@ -226,24 +215,17 @@ def _map_faults(features: MapFeatures) -> Iterator[str]:
 
 
 def _signal_faults(signals: Signals, *, num_lanes: int, num_steps: int) -> Iterator[str]:
-    count = len(signals)
-    want = (count, num_steps) if count else signals.states.shape
-    if signals.states.shape != want or signals.valid.shape != want:
-        yield f"signals.states and valid have shapes {signals.states.shape} and {signals.valid.shape}, expected {want}"
-    elif np.any(signals.states[~signals.valid] != 0):
+    wrong = _length_faults("signals", signals, G=len(signals), **({"T": num_steps} if len(signals) else {}))
+    yield from wrong
+    if not wrong and np.any(signals.states[~signals.valid] != 0):
         yield "signals.states has values where valid is false, expected zeros"
-    if signals.stop_point_m.shape != (count, 2):
-        yield f"signals.stop_point_m has shape {signals.stop_point_m.shape}, expected {(count, 2)}"
     yield from _point_faults("signals.stop_point_m", signals.stop_point_m)
-    yield from _index_faults("signals.lanes", signals.lanes, num_lanes, "lanes")
-    yield from _duplicate_faults("signals.lanes", signals.lanes)
+    yield from _index_faults("signals.lanes", signals.lanes, num_lanes, "lanes", unique=True)
     yield from _enum_faults("signals.states", signals.states, SignalState)
 
 
 def _route_faults(route: Route, num_lanes: int) -> Iterator[str]:
-    if route.lanes.shape != route.sections.shape:
-        yield f"route.lanes and route.sections have shapes {route.lanes.shape} and {route.sections.shape}"
-        return
+    yield from _length_faults("route", route, R=len(route.lanes))
     yield from _index_faults("route.lanes", route.lanes, num_lanes, "lanes")
     steps = np.diff(route.sections, prepend=0)
     if len(route.sections) and (route.sections[0] != 0 or np.any((steps < 0) | (steps > 1))):
@@ -290,7 +272,10 @@ def _enum_faults(name: str, values: np.ndarray, kind: type[IntEnum]) -> Iterator
         yield f"{name} has {unknown}, expected members of {kind.__name__} ({min(kind)} to {max(kind)})"
 
 
-def _index_faults(name: str, indices: np.ndarray, count: int, of_what: str) -> Iterator[str]:
+def _index_faults(name: str, indices: np.ndarray, count: int, of_what: str, *, unique: bool = False) -> Iterator[str]:
+    """Indices outside 0 to count - 1, and, if they must be unique, rows that occur twice."""
+    if unique:
+        yield from _duplicate_faults(name, indices)
     outside = np.unique(indices[(indices < 0) | (indices >= count)]).tolist()
     if outside:
         yield f"{name} points to {outside[:5]}, but there are {count} {of_what}"

@@ -24,7 +24,7 @@ from waycode.simulation.errors import SimulationError, require_ego
 from waycode.simulation.sumo_bodies import SHADOW_CLEARANCE_M, MotorLanes, Placement
 from waycode.sources.sumo.demand import RoadUserType
 from waycode.sources.sumo.episode import rebuild_traffic, signal_links
-from waycode.sources.sumo.netconvert import SignalLink
+from waycode.sources.sumo.netconvert import ConnectionInfo
 from waycode.sources.sumo.recording import SUMO_STEP_S, SumoTrafficPlan, heading_from_sumo, simulation
 from waycode.sources.sumo.slow_spells import SlowSpellController
 from waycode.sources.sumo.windows import signal_state
@@ -79,7 +79,7 @@ class LiveWorld:
         traffic: SumoTrafficPlan,
         *,
         ego: str,
-        links: tuple[SignalLink, ...],
+        links: tuple[ConnectionInfo, ...],
         spells: SlowSpellController,
         step: int,
     ):

@@ -12,6 +12,7 @@ static and unknown objects are OTHER.
 import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
@@ -21,20 +22,10 @@ import pyarrow.parquet as pq
 import shapely
 from jaxtyping import Float
 
-from waycode.scene import (
-    EdgeType,
-    GraphOrigin,
-    Lanes,
-    LaneType,
-    LineType,
-    MapFeatures,
-    Scene,
-    TrackType,
-    as_pairs,
-)
-from waycode.scene.frames import snap
+from waycode.scene import EdgeType, GraphOrigin, Lanes, LaneType, LineType, MapFeatures, Scene, TrackType, as_pairs
+from waycode.scene.frames import POSITION_STEP_M, snap
 from waycode.scene.geometry import arclengths, directions, interpolate, resample
-from waycode.sources.base import SourceError, read_all
+from waycode.sources.base import SourceError, find_files, read_all
 from waycode.sources.world import (
     WorldTracks,
     border_lines,
@@ -43,7 +34,7 @@ from waycode.sources.world import (
     rings,
     scene_polylines,
     union,
-)
+)  # fmt: skip
 
 _STEP_S = 0.1
 _CURRENT_STEP = 49
@@ -94,7 +85,7 @@ _Json = Mapping[str, Any]
 class Argoverse2Source:
     """Scenarios of the motion forecasting dataset."""
 
-    paths: str | Path | Sequence[str | Path]  # scenario folders, or folders of scenario folders
+    paths: str | Path | Sequence[str | Path]  # Parquet files, and folders that are searched recursively
 
     @property
     def name(self) -> str:
@@ -102,15 +93,8 @@ class Argoverse2Source:
 
     def references(self) -> list[str]:
         """The Parquet file of each scenario."""
-        found: list[str] = []
-        for path in map(Path, [self.paths] if isinstance(self.paths, str | Path) else self.paths):
-            if not path.is_dir():
-                raise SourceError(f"{path} is not a folder: expected a scenario's folder, or a folder of such folders")
-            here = sorted(path.glob("scenario_*.parquet")) or sorted(path.glob("*/scenario_*.parquet"))
-            if not here:
-                raise SourceError(f"{path} has no scenario_<id>.parquet, nor has a folder directly in it")
-            found += [str(file) for file in here]
-        return found
+        pattern = "scenario_*.parquet"
+        return [str(file) for file in find_files(self.paths, lambda name: fnmatch(name, pattern), expected=pattern)]
 
     def read(self, reference: str) -> Scene:
         file = Path(reference)
@@ -122,7 +106,7 @@ class Argoverse2Source:
         try:
             features = _map_features(world_map, origin_m)
         except (LookupError, TypeError, ValueError, shapely.errors.ShapelyError) as error:
-            raise SourceError(f"the map of {file} lacks something that is expected of it: {error!r}") from error
+            raise SourceError(f"the map of {file} cannot be converted ({error!r}): is the file complete?") from error
         return Scene(
             id=str(samples["scenario_id"][0]),
             source=self.name,
@@ -249,7 +233,7 @@ def _lanes(segments: Sequence[_Json], origin_m: tuple[float, float]) -> Lanes:
         centrelines=scene_polylines(centrelines, origin_m),
         speed_limit_mps=np.zeros(count, np.float32),
         speed_limit_known=np.zeros(count, np.bool_),
-        width_m=snap(np.array(widths, np.float64), 2.0**-10),
+        width_m=snap(np.array(widths, np.float64), POSITION_STEP_M),
         width_known=np.ones(count, np.bool_),
         in_junction=np.array([segment["is_intersection"] for segment in segments], np.bool_),
         successors=as_pairs(

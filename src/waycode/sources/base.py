@@ -22,8 +22,8 @@ class SourceError(WaycodeError):
 class Source(Protocol):
     """Raw data that converts to scenes, one reference at a time.
 
-    A reference is whatever the source needs to find one scene: a path, a path and a byte offset, a token. References
-    and the source itself must be picklable, because worker processes read the scenes.
+    A reference identifies one scene: a path, a path and a byte offset, a token. References and the source itself must
+    be picklable, because worker processes read the scenes.
     """
 
     @property

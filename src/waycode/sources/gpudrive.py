@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Bool, Float
 
-from waycode.scene import GraphOrigin, Lanes, Scene, SignalState, TrackType
+from waycode.scene import GraphOrigin, Scene, SignalState, TrackType
 from waycode.scene.frames import wrap_angle
 from waycode.scene.lane_inference import infer_lane_graph
 from waycode.sources.base import SourceError, find_files, read_all
@@ -54,7 +54,7 @@ class GpuDriveSource:
             raise SourceError(f"{reference}: {error}") from error
         except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
             raise SourceError(
-                f"{reference} is not a scene in the form of GPUDrive ({type(error).__name__}: {error})"
+                f"{reference} is not a scene in GPUDrive's format ({type(error).__name__}: {error})"
             ) from error
 
 
@@ -76,6 +76,8 @@ def _scene_of(content: dict[str, Any], *, fallback_id: str) -> Scene:
     num_steps = raw.valid.shape[1]
     origin_m = raw.origin_m()
     features = make_map(_features(content["roads"]), origin_m)
+    relations = infer_lane_graph(features.lanes.centrelines, features.lanes.types)
+    lanes = replace(features.lanes, **relations._asdict(), graph_origin=GraphOrigin.INFERRED)
     return Scene(
         id=content.get("scenario_id") or fallback_id,
         source="gpudrive",
@@ -83,14 +85,9 @@ def _scene_of(content: dict[str, Any], *, fallback_id: str) -> Scene:
         current_step=_CURRENT_STEP,
         origin_m=origin_m,
         tracks=make_tracks(raw, origin_m),
-        map=replace(features, lanes=_with_graph(features.lanes)),
-        signals=make_signals(_signals(content), features.lanes, num_steps=num_steps, origin_m=origin_m),
+        map=replace(features, lanes=lanes),
+        signals=make_signals(_signals(content), lanes, num_steps=num_steps, origin_m=origin_m),
     )
-
-
-def _with_graph(lanes: Lanes) -> Lanes:
-    relations = infer_lane_graph(lanes.centrelines, lanes.types)
-    return replace(lanes, **relations._asdict(), graph_origin=GraphOrigin.INFERRED)
 
 
 def _tracks(content: dict[str, Any]) -> WorldTracks:

@@ -1,4 +1,4 @@
-"""Tracks, polylines and drivable areas in world coordinates (float64): what sources read before they build a scene."""
+"""Tracks, polylines and drivable areas in world coordinates (float64), which sources convert to the scene frame."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from jaxtyping import Bool, Float
 from shapely.ops import substring
 
 from waycode.scene import Polylines, Tracks
-from waycode.scene.frames import scene_origin, to_scene_frame, tracks_from_world
+from waycode.scene.frames import HEADING_STEP_RAD, VELOCITY_STEP_MPS, scene_origin, snap, to_scene_frame, wrap_angle
 from waycode.scene.geometry import resample
 
 _JOINT_M = 0.05  # maps are drawn by hand: areas with a gap this narrow between them are one area
@@ -23,31 +23,60 @@ class CroppedLine:
 
     points_m: Float[np.ndarray, "p 2"]
     keeps_start: bool  # whether the start of the line is within the region
-    keeps_end: bool
+    keeps_end: bool  # whether the end of the line is within the region
 
 
 @dataclass(frozen=True, kw_only=True)
 class WorldTracks:
-    """Tracks in world coordinates. Values where `valid` is false are ignored."""
+    """Tracks in world coordinates. Values where `valid` is false are ignored and may be NaN."""
 
     ids: Sequence[str]
     types: Sequence[int]  # TrackType
-    length_m: Float[np.ndarray, " A"]
+    length_m: Float[np.ndarray, " A"]  # of the bounding box
     width_m: Float[np.ndarray, " A"]
-    position_m: Float[np.ndarray, "A T 2"]  # of the box centre
-    heading_rad: Float[np.ndarray, "A T"]
-    velocity_mps: Float[np.ndarray, "A T 2"]
-    valid: Bool[np.ndarray, "A T"]
-    to_predict: Sequence[int]  # indices of tracks
-    ego_index: int | None
+    position_m: Float[np.ndarray, "A T 2"]  # centre of the bounding box
+    heading_rad: Float[np.ndarray, "A T"]  # counter-clockwise from +x
+    velocity_mps: Float[np.ndarray, "A T 2"]  # of the centre; see `velocity_from_positions`
+    valid: Bool[np.ndarray, "A T"]  # which samples were observed
+    to_predict: Sequence[int] = ()  # indices of the tracks whose future is of interest
+    ego_index: int | None = None  # index of the ego's track
 
     def origin_m(self) -> tuple[float, float]:
         """The origin of a scene frame in the middle of the observed positions."""
         return scene_origin(self.position_m, self.valid)
 
     def in_scene_frame(self, origin_m: tuple[float, float]) -> Tracks:
-        """The same tracks relative to `origin_m`."""
-        return tracks_from_world(**vars(self), origin_m=origin_m)
+        """The tracks relative to `origin_m`: rounded, so that they compress well, and 0 where `valid` is false."""
+
+        def masked(values: np.ndarray, step: float) -> np.ndarray:
+            return snap(np.where(self.valid, values, 0.0), step)
+
+        position = to_scene_frame(np.where(self.valid[..., None], self.position_m, np.asarray(origin_m)), origin_m)
+        return Tracks(
+            ids=tuple(self.ids),
+            types=np.array(self.types, np.int8).reshape(-1),
+            length_m=np.asarray(self.length_m, np.float32),
+            width_m=np.asarray(self.width_m, np.float32),
+            x_m=np.ascontiguousarray(position[..., 0]),
+            y_m=np.ascontiguousarray(position[..., 1]),
+            heading_rad=masked(wrap_angle(np.where(self.valid, self.heading_rad, 0.0)), HEADING_STEP_RAD),
+            vx_mps=masked(self.velocity_mps[..., 0], VELOCITY_STEP_MPS),
+            vy_mps=masked(self.velocity_mps[..., 1], VELOCITY_STEP_MPS),
+            valid=self.valid,
+            to_predict=np.array(self.to_predict, np.int32).reshape(-1),
+            ego_index=self.ego_index,
+        )
+
+
+def velocity_from_positions(
+    position_m: Float[np.ndarray, "A T 2"], valid: Bool[np.ndarray, "A T"], *, dt_s: float
+) -> Float[np.ndarray, "A T 2"]:
+    """Central differences of observed positions, one-sided at gaps, zero for an isolated sample."""
+    observed_m = np.where(valid[..., None], position_m, np.nan)
+    ahead = np.diff(observed_m, axis=1, append=np.nan) / dt_s
+    behind = np.diff(observed_m, axis=1, prepend=np.nan) / dt_s
+    known = np.isfinite(ahead).astype(float) + np.isfinite(behind)
+    return (np.nan_to_num(ahead) + np.nan_to_num(behind)) / np.maximum(known, 1)
 
 
 def scene_polylines(lines_m: Iterable[Float[np.ndarray, "_ 2"]], origin_m: tuple[float, float]) -> Polylines:
@@ -80,7 +109,8 @@ def union(polygons: Sequence[Any]) -> Any:
     grown = shapely.union_all(shapely.buffer(sound, _JOINT_M, join_style="mitre"))
     merged = shapely.buffer(grown, -_JOINT_M, join_style="mitre")
     parts = [part for part in shapely.get_parts(merged) if part.geom_type == "Polygon" and not part.is_empty]
-    return shapely.union_all([_without_small_holes(part) for part in parts])
+    islands = [[hole for hole in part.interiors if shapely.Polygon(hole).area >= _MIN_HOLE_M2] for part in parts]
+    return shapely.union_all([shapely.Polygon(part.exterior, keep) for part, keep in zip(parts, islands, strict=True)])
 
 
 def border_lines(area: Any, region: Any = None) -> list[Float[np.ndarray, "_ 2"]]:
@@ -121,8 +151,3 @@ def pieces_without_holes(area: Any, *, min_area_m2: float = 0.0) -> list[Any]:
         for half in (shapely.box(left, bottom, cut, top), shapely.box(cut, bottom, right, top)):
             pieces += pieces_without_holes(polygon.intersection(half), min_area_m2=min_area_m2)
     return pieces
-
-
-def _without_small_holes(polygon: Any) -> Any:
-    islands = [hole for hole in polygon.interiors if shapely.Polygon(hole).area >= _MIN_HOLE_M2]
-    return shapely.Polygon(polygon.exterior, islands)

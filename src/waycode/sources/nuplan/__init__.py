@@ -21,7 +21,7 @@ import numpy as np
 from jaxtyping import Int64
 
 from waycode.scene import Scene
-from waycode.sources.base import SourceError, read_all
+from waycode.sources.base import SourceError, find_files, read_all
 from waycode.sources.nuplan.crop import crop_map
 from waycode.sources.nuplan.log import NUPLAN_STEP_S, LogIndex, open_log, read_index, read_window, window_frames
 from waycode.sources.nuplan.maps import city_map, map_file
@@ -41,10 +41,10 @@ class NuplanReference(NamedTuple):
 class NuplanSource:
     """Scenes around the tagged frames of nuPlan logs, or around frames at a regular interval."""
 
-    logs: str | Path | Sequence[str | Path]  # .db files, or folders of them
+    logs: str | Path | Sequence[str | Path]  # .db files, and folders that are searched recursively
     maps_root: str | Path  # folder with <location>/<version>/map.gpkg
     _: KW_ONLY
-    history_s: float = 2.0
+    history_s: float = 2.0  # seconds before the current step
     future_s: float = 8.0  # 15 s for closed-loop simulation
     every_s: float | None = None  # interval between scenes; tagged frames only if None
     scenario_types: tuple[str, ...] | None = None  # only frames with one of these tags
@@ -69,7 +69,7 @@ class NuplanSource:
         """The frames with a complete history and future, by log and time."""
         found: list[NuplanReference] = []
         available: set[str] = set()
-        for file in self._files():
+        for file in find_files(self.logs, lambda name: name.endswith(".db"), expected="*.db"):
             with open_log(file) as log:
                 index = read_index(log)
             available.update(*index.tags.values())
@@ -115,15 +115,6 @@ class NuplanSource:
             wanted = set(self.scenario_types)
             frames = [frame for frame in frames if not wanted.isdisjoint(index.tags.get(index.tokens[frame], ()))]
         return np.array(frames, np.int64)
-
-    def _files(self) -> list[Path]:
-        files: list[Path] = []
-        for path in [self.logs] if isinstance(self.logs, str | Path) else self.logs:
-            here = sorted(Path(path).glob("*.db")) if Path(path).is_dir() else [Path(path)]
-            if not here:
-                raise SourceError(f"{path} has no .db file: expected nuPlan's logs, such as nuplan-v1.1/splits/mini")
-            files += here
-        return files
 
 
 def read(logs: str | Path | Sequence[str | Path], maps_root: str | Path, **settings: Any) -> Iterator[Scene]:

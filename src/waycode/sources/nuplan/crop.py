@@ -9,9 +9,9 @@ import shapely
 from jaxtyping import Float
 
 from waycode.scene import EdgeType, GraphOrigin, Lanes, LineType, MapFeatures, Polylines, Route, StopSigns, as_pairs
-from waycode.scene.frames import snap, to_scene_frame
+from waycode.scene.frames import POSITION_STEP_M, snap, to_scene_frame
 from waycode.scene.geometry import resample
-from waycode.sources.nuplan.maps import CityMap, MapLane, MapStopSign
+from waycode.sources.nuplan.maps import CityMap, LaneKey, MapLane, MapStopSign
 from waycode.sources.world import (
     CroppedLine,
     border_lines,
@@ -25,8 +25,6 @@ from waycode.sources.world import (
 
 DIVIDER, ROADSIDE = 0, 2  # values of boundary_type_fid; 3 is a virtual boundary, which is not painted
 _ON_BORDER_M = 0.5  # a line within this distance lies on the border
-
-
 _CroppedLane = tuple[MapLane, CroppedLine]
 
 
@@ -34,38 +32,35 @@ _CroppedLane = tuple[MapLane, CroppedLine]
 class CroppedMap:
     """The map of a scene, and the indices of the city's lanes in it."""
 
-    features: MapFeatures
-    lanes: Mapping[int, int]  # index of a lane by its fid
-    connectors: Mapping[int, int]  # index of a lane connector by its fid
+    features: MapFeatures  # in the scene frame
+    index: Mapping[LaneKey, int]  # of each lane and lane connector
     lane_starts_m: Sequence[Float[np.ndarray, "2"]]  # in world coordinates, by index
 
     def route(self, city: CityMap, roadblocks: Sequence[int]) -> Route | None:
         """The part of a route (fids of roadblocks) that is on this map, or None."""
         sections: list[list[int]] = []
         for fid in roadblocks:
-            if fid in city.roadblocks:
-                here = sorted(self.lanes[lane.fid] for lane in city.roadblocks[fid] if lane.fid in self.lanes)
-            else:
-                members = city.roadblock_connectors.get(fid, ())
-                here = sorted(self.connectors[lane.fid] for lane in members if lane.fid in self.connectors)
+            here = sorted(self.index[lane.key] for lane in city.roadblocks.get(fid, ()) if lane.key in self.index)
             if here and (not sections or sections[-1] != here):
                 sections.append(here)
-        if not sections:
-            return None
-        return Route(
-            lanes=np.concatenate([np.array(section, np.int32) for section in sections]),
-            sections=np.repeat(np.arange(len(sections), dtype=np.int32), [len(section) for section in sections]),
-        )
+        return Route.of(sections)
 
 
 def crop_map(
     city: CityMap, path_m: Float[np.ndarray, "n 2"], *, radius_m: float, origin_m: tuple[float, float]
 ) -> CroppedMap:
-    """Crops the map to within `radius_m` of a path in world coordinates; the result is in the scene frame."""
+    """Crops the map around a path.
+
+    Args:
+        city: the map of the city.
+        path_m: points of the path in world coordinates.
+        radius_m: everything farther from the path is left out.
+        origin_m: origin of the scene frame, in world coordinates.
+    """
     region = shapely.buffer(shapely.linestrings(np.repeat(path_m, 2, axis=0)), radius_m)
     cropped = [(lane, crop_line(lane.baseline, region)) for lane in city.lanes.within(region)]
     lanes = [(lane, line) for lane, line in cropped if line is not None]
-    index = {(lane.is_connector, lane.fid): i for i, (lane, _) in enumerate(lanes)}
+    index = {lane.key: i for i, (lane, _) in enumerate(lanes)}
     areas = city.drivable.within(region)
     area = union(areas) if areas else shapely.Polygon()
     lines = list(_road_lines([lane for lane, _ in lanes], city, region=region, border=shapely.boundary(area)))
@@ -85,17 +80,10 @@ def crop_map(
         drivable_areas=polylines(rings(areas)),
         stop_signs=_stop_signs(city.stop_signs.within(region), lanes, index, origin_m=origin_m),
     )
-    return CroppedMap(
-        features,
-        {fid: i for (is_connector, fid), i in index.items() if not is_connector},
-        {fid: i for (is_connector, fid), i in index.items() if is_connector},
-        [shapely.get_coordinates(lane.baseline)[0] for lane, _ in lanes],
-    )
+    return CroppedMap(features, index, [shapely.get_coordinates(lane.baseline)[0] for lane, _ in lanes])
 
 
-def _lanes(
-    lanes: Sequence[_CroppedLane], index: Mapping[tuple[bool, int], int], city: CityMap, centrelines: Polylines
-) -> Lanes:
+def _lanes(lanes: Sequence[_CroppedLane], index: Mapping[LaneKey, int], city: CityMap, centrelines: Polylines) -> Lanes:
     limits = [lane.speed_limit_mps for lane, _ in lanes]
     widths = [_width_m(lane, line, city) for lane, line in lanes]
     left = list(_left_neighbours([lane for lane, _ in lanes], index))
@@ -105,7 +93,7 @@ def _lanes(
         centrelines=centrelines,
         speed_limit_mps=np.array([limit or 0 for limit in limits], np.float32),
         speed_limit_known=np.array([limit is not None for limit in limits], np.bool_),
-        width_m=snap(np.array([width or 0 for width in widths], np.float64), 2.0**-10),
+        width_m=snap(np.array([width or 0 for width in widths], np.float64), POSITION_STEP_M),
         width_known=np.array([width is not None for width in widths], np.bool_),
         in_junction=np.array([lane.is_connector for lane, _ in lanes], np.bool_),
         successors=as_pairs(_successors(lanes, index)),
@@ -115,7 +103,7 @@ def _lanes(
     )
 
 
-def _successors(lanes: Sequence[_CroppedLane], index: Mapping[tuple[bool, int], int]) -> Iterator[tuple[int, int]]:
+def _successors(lanes: Sequence[_CroppedLane], index: Mapping[LaneKey, int]) -> Iterator[tuple[int, int]]:
     """Pairs (lane, connector) and (connector, lane) whose common point is on the map."""
     for i, (connector, line) in enumerate(lanes):
         if not connector.is_connector:
@@ -129,7 +117,7 @@ def _successors(lanes: Sequence[_CroppedLane], index: Mapping[tuple[bool, int], 
             yield i, k
 
 
-def _left_neighbours(lanes: Sequence[MapLane], index: Mapping[tuple[bool, int], int]) -> Iterator[tuple[int, int]]:
+def _left_neighbours(lanes: Sequence[MapLane], index: Mapping[LaneKey, int]) -> Iterator[tuple[int, int]]:
     """Pairs (lane, lane to its left) of a group, by lane number, or by common boundary where there are no numbers."""
     groups: dict[int, list[MapLane]] = {}
     for lane in lanes:
@@ -141,7 +129,7 @@ def _left_neighbours(lanes: Sequence[MapLane], index: Mapping[tuple[bool, int], 
                 numbered = lane.index is not None and other.index is not None
                 shared = lane.left_boundary is not None and lane.left_boundary == other.right_boundary
                 if other.fid != lane.fid and (lane.index == (other.index or 0) + 1 if numbered else shared):
-                    yield index[False, lane.fid], index[False, other.fid]
+                    yield index[lane.key], index[other.key]
 
 
 def _width_m(lane: MapLane, line: CroppedLine, city: CityMap) -> float | None:
@@ -183,7 +171,7 @@ def _lies_on(line: Any, border: Any) -> bool:
 def _stop_signs(
     signs: Sequence[MapStopSign],
     lanes: Sequence[_CroppedLane],
-    index: Mapping[tuple[bool, int], int],
+    index: Mapping[LaneKey, int],
     *,
     origin_m: tuple[float, float],
 ) -> StopSigns:
@@ -193,6 +181,6 @@ def _stop_signs(
     for i, sign in enumerate(signs):
         named = [*((False, fid) for fid in sign.lanes), *((True, fid) for fid in sign.connectors)]
         if not named:  # then the sign controls every lane through its area
-            named = [(lane.is_connector, lane.fid) for lane, _ in lanes if sign.polygon.intersects(lane.baseline)]
+            named = [lane.key for lane, _ in lanes if sign.polygon.intersects(lane.baseline)]
         controls += [(i, index[key]) for key in named if key in index]
     return StopSigns(position_m=to_scene_frame(positions.reshape(-1, 2), origin_m), controls=as_pairs(controls))

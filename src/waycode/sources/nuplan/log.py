@@ -76,8 +76,8 @@ def open_log(file: Path) -> Iterator[OpenLog]:
 class LogIndex:
     """The frames of a log, sorted by time, and their scenario tags."""
 
-    tokens: list[bytes]
-    times_us: Int64[np.ndarray, " n"]
+    tokens: list[bytes]  # of the frames
+    times_us: Int64[np.ndarray, " n"]  # of the frames
     tags: dict[bytes, tuple[str, ...]]  # scenario types by token, for tagged frames
 
 

@@ -46,28 +46,35 @@ _OPTIONAL_COLUMNS: Mapping[str, tuple[str, ...]] = {"stop_polygons": ("lane_fids
 _DRIVABLE_LAYERS = ("road_segments", "intersections", "generic_drivable_areas", "carpark_areas")
 
 
+LaneKey = tuple[bool, int]  # whether it is a connector, and its fid: lanes and connectors are numbered separately
+
+
 @dataclass(frozen=True, kw_only=True)
 class MapLane:
     """A lane or a lane connector. References are fids; None where the map has no value."""
 
-    fid: int
+    fid: int  # unique among lanes, and among connectors
     is_connector: bool
     baseline: Any  # shapely LineString, in driving direction
     group: int | None  # lane group ("roadblock") or lane group connector
     index: int | None = None  # within the group, from left to right; connectors have none
     type: LaneType = LaneType.STREET
     speed_limit_mps: float | None
-    left_boundary: int | None = None
-    right_boundary: int | None = None
+    left_boundary: int | None = None  # fid of the line to the left
+    right_boundary: int | None = None  # fid of the line to the right
     predecessor: int | None = None  # of a connector: the lane before it
     successor: int | None = None  # of a connector: the lane after it
+
+    @property
+    def key(self) -> LaneKey:
+        return (self.is_connector, self.fid)
 
 
 @dataclass(frozen=True)
 class MapStopSign:
     """An area to stop in, and the fids of what it applies to; if both are empty, all lanes through the area."""
 
-    polygon: Any
+    polygon: Any  # shapely Polygon
     lanes: tuple[int, ...]
     connectors: tuple[int, ...]
 
@@ -91,11 +98,10 @@ class CityMap:
     lanes: SpatialIndex  # MapLane
     boundaries: Mapping[int, tuple[Any, int]]  # by fid: line, boundary_type_fid
     drivable: SpatialIndex  # polygons
-    crosswalks: SpatialIndex
-    speed_bumps: SpatialIndex
+    crosswalks: SpatialIndex  # polygons
+    speed_bumps: SpatialIndex  # polygons
     stop_signs: SpatialIndex  # MapStopSign
-    roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes by group
-    roadblock_connectors: Mapping[int, tuple[MapLane, ...]]  # lane connectors by group connector
+    roadblocks: Mapping[int, tuple[MapLane, ...]]  # lanes by group, lane connectors by group connector
 
     @staticmethod
     def of(
@@ -115,8 +121,10 @@ class CityMap:
             crosswalks=SpatialIndex(crosswalks, crosswalks),
             speed_bumps=SpatialIndex(speed_bumps, speed_bumps),
             stop_signs=SpatialIndex(stop_signs, [sign.polygon for sign in stop_signs]),
-            roadblocks=_groups(lane for lane in lanes if not lane.is_connector),
-            roadblock_connectors=_groups(lane for lane in lanes if lane.is_connector),
+            roadblocks={
+                **_groups(lane for lane in lanes if lane.is_connector),
+                **_groups(lane for lane in lanes if not lane.is_connector),
+            },
         )
 
 

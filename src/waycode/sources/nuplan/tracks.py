@@ -90,7 +90,7 @@ def _sizes_m(row: np.ndarray, count: int, box: dict[str, np.ndarray]) -> Float[n
 
 def signals_of(window: LogWindow, cropped: CroppedMap, origin_m: tuple[float, float]) -> Signals:
     """Traffic lights of the lane connectors on the map. The stop point is the start of the connector."""
-    known = [light for light in window.lights if light[1] in cropped.connectors]
+    known = [light for light in window.lights if (True, light[1]) in cropped.index]
     signalled = sorted({connector for _, connector, _ in known})
     states = np.zeros((len(signalled), window.num_steps), np.int8)
     valid = np.zeros(states.shape, np.bool_)
@@ -98,7 +98,7 @@ def signals_of(window: LogWindow, cropped: CroppedMap, origin_m: tuple[float, fl
         row = signalled.index(connector)
         states[row, step] = _SIGNAL_STATES.get(status.lower(), SignalState.UNKNOWN)
         valid[row, step] = True
-    lanes = [cropped.connectors[connector] for connector in signalled]
+    lanes = [cropped.index[True, connector] for connector in signalled]
     stops_m = np.array([cropped.lane_starts_m[lane] for lane in lanes], np.float64).reshape(-1, 2)
     return Signals(
         lanes=np.array(lanes, np.int32), stop_point_m=to_scene_frame(stops_m, origin_m), states=states, valid=valid

@@ -28,7 +28,7 @@ class RoadUserType:
     track_type: TrackType
     length_m: float
     width_m: float
-    wheelbase_m: float
+    wheelbase_m: float  # 0 for pedestrians
     front_overhang_m: float  # from the front axle to the bumper
     sumo_attributes: tuple[tuple[str, str], ...]  # of the vType element
 
@@ -39,7 +39,7 @@ class Trip:
 
     id: str
     type: RoadUserType
-    depart_s: float
+    depart_s: float  # time in the episode
     edges: tuple[str, ...]  # the whole route; for a pedestrian the first and the last edge
 
 

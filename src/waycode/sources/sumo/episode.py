@@ -16,7 +16,7 @@ from waycode.scene import Scene
 from waycode.sources.base import SourceError
 from waycode.sources.sumo.demand import MOTOR_MODES, draw_demand
 from waycode.sources.sumo.families import Family, plan_network
-from waycode.sources.sumo.netconvert import RoadNetwork, SignalLink, build_network
+from waycode.sources.sumo.netconvert import ConnectionInfo, RoadNetwork, build_network
 from waycode.sources.sumo.recording import SUMO_STEP_S, Recording, SumoTrack, SumoTrafficPlan, record
 from waycode.sources.sumo.road_map import RoadMap, build_road_map
 from waycode.sources.sumo.slow_spells import draw_spells
@@ -29,11 +29,11 @@ GENERATOR_VERSION = 2  # raised when the same seed gives other scenes. Version 2
 
 @dataclass(frozen=True, kw_only=True)
 class EpisodeSeed:
-    """All that determines an episode."""
+    """Everything that determines an episode."""
 
     family: Family
     numbers: tuple[int, int, int]  # dataset seed, shard, attempt
-    version: int = GENERATOR_VERSION
+    version: int = GENERATOR_VERSION  # of the generator
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,13 +56,13 @@ class Episode:
 
     seed: EpisodeSeed
     roads: RoadMap
-    recording: Recording
+    recording: Recording  # as SUMO reported it
     first_step: int  # after the warm-up
     ids: tuple[str, ...]
     position_m: Float[np.ndarray, "U S 2"]  # of the box centres
-    heading_rad: Float[np.ndarray, "U S"]
+    heading_rad: Float[np.ndarray, "U S"]  # of the boxes
     velocity_mps: Float[np.ndarray, "U S 2"]
-    valid: Bool[np.ndarray, "U S"]
+    valid: Bool[np.ndarray, "U S"]  # whether the road user is in the simulation
 
 
 def plan_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> SumoTrafficPlan:
@@ -154,11 +154,10 @@ def rebuild_traffic(scene: Scene, folder: Path) -> tuple[SumoTrafficPlan, Episod
     return plan_traffic(seed, folder=folder, window_s=window_s), window
 
 
-def signal_links(scene: Scene, network: RoadNetwork) -> tuple[SignalLink, ...]:
-    """The signal links of a scene's signals, in their order; `network` is that of `rebuild_traffic`."""
-    link_of = {link.internal_lane: link for link in network.signal_links}
+def signal_links(scene: Scene, network: RoadNetwork) -> tuple[ConnectionInfo, ...]:
+    """The links of a scene's signals, in their order; `network` is that of `rebuild_traffic`."""
     lanes = [scene.map.lanes.ids[lane] for lane in scene.signals.lanes]
-    missing = [lane for lane in lanes if lane not in link_of]
+    missing = [lane for lane in lanes if lane not in network.signal_links]
     if missing:
         raise SourceError(f"scene {scene.id!r} has signals on lanes {missing}, but its rebuilt network has none there")
-    return tuple(link_of[lane] for lane in lanes)
+    return tuple(network.signal_links[lane] for lane in lanes)

@@ -55,7 +55,7 @@ class NetworkPlan:
     sidewalk_edges: tuple[str, ...]  # where pedestrians walk
     bike_edges: tuple[str, ...]  # where bicycles ride, in a separate lane or with the cars
     forbidden_turns: tuple[tuple[str, str], ...]  # (edge, edge) that the geometry would allow
-    is_freeway: bool
+    is_freeway: bool  # whether lanes are of type FREEWAY
 
 
 def plan_network(family: Family, rng: _Rng) -> NetworkPlan:

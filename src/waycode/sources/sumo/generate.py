@@ -140,6 +140,7 @@ def _scenes_of_episode(
     rng = np.random.default_rng([*seed.numbers, len(waiting)])
     for windows in waiting.values():
         rng.shuffle(windows)
+    dataset_seed, shard, _ = seed.numbers
     scenes: list[Scene] = []
     taken: list[EpisodeWindow] = []
     while waiting and len(scenes) < wanted:
@@ -149,7 +150,8 @@ def _scenes_of_episode(
             del waiting[manoeuvre]
         if any(_too_close(window, other) for other in taken):
             continue
-        scene = cut_scene(episode, window, scene_id=_scene_id(seed, chosen.total()))
+        place = chosen.total()  # in the shard
+        scene = cut_scene(episode, window, scene_id=f"{seed.family}-{dataset_seed}-{shard:05d}-{place:02d}")
         reason = rejection_reason(scene)
         if reason is not None:
             rejected[reason] += 1
@@ -164,9 +166,3 @@ def _too_close(one: EpisodeWindow, other: EpisodeWindow) -> bool:
     """Whether two windows are nearly the same: the same ego at nearly the same time, or the same time."""
     gap_s = abs(one.current_step - other.current_step) * SUMO_STEP_S
     return gap_s < _MIN_GAP_S and (one.ego == other.ego or gap_s == 0)
-
-
-def _scene_id(seed: EpisodeSeed, place: int) -> str:
-    """<family>-<seed of the dataset>-<shard>-<place in the shard>."""
-    dataset_seed, shard, _ = seed.numbers
-    return f"{seed.family}-{dataset_seed}-{shard:05d}-{place:02d}"

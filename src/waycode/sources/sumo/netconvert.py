@@ -2,7 +2,7 @@
 
 import shutil
 import subprocess
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -12,13 +12,7 @@ import numpy as np
 import shapely
 
 from waycode.sources.base import SourceError
-from waycode.sources.sumo.plain import (
-    MOTOR_CLASSES,
-    Edge,
-    LinePoints,
-    PlainNetwork,
-    VehicleClass,
-)
+from waycode.sources.sumo.plain import MOTOR_CLASSES, Edge, LinePoints, PlainNetwork, VehicleClass
 
 _OPTIONS = (
     "--junctions.internal-link-detail", "15",
@@ -49,7 +43,7 @@ class LaneInfo:
     length_m: float  # SUMO's, which may differ from that of the shape
     width_m: float
     speed_mps: float  # limit
-    allowed: frozenset[VehicleClass]
+    allowed: frozenset[VehicleClass]  # classes that may use the lane
 
     @property
     def is_internal(self) -> bool:
@@ -79,23 +73,13 @@ class EdgeInfo:
 class ConnectionInfo:
     """A link from lane to lane."""
 
-    from_lane: str
-    to_lane: str
+    from_lane: str  # lane id
+    to_lane: str  # lane id
     via_lane: str | None  # internal lane on the way; further connections start from it
     direction: str  # SUMO's letters: s straight, l left, r right, L and R partially left and right, t turn around
     state: str  # SUMO's letters: M major, m minor, s stop, w all-way stop, o and O signals ...
-    signal_id: str | None
-    link_index: int | None
-
-
-@dataclass(frozen=True, kw_only=True)
-class SignalLink:
-    """A path through a junction that a traffic light controls."""
-
-    signal_id: str
-    link_index: int  # letter of the signal's state that shows this light
-    internal_lane: str  # signalled lane of `Scene.signals`
-    stop_point_m: tuple[float, float]  # end of the lane before the junction
+    signal_id: str  # traffic light that controls the link; "" without one
+    link_index: int  # position of the link's letter in the state of that traffic light; -1 without one
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,13 +96,17 @@ class RoadNetwork:
     """A built network in world coordinates. Mappings are sorted by key."""
 
     path: Path  # the .net.xml file
-    is_freeway: bool
+    is_freeway: bool  # whether its lanes are of type FREEWAY
     edges: Mapping[str, EdgeInfo]
     lanes: Mapping[str, LaneInfo]  # including internal lanes and sidewalks, without crossings and walking areas
     connections: tuple[ConnectionInfo, ...]  # sorted; including those of internal lanes
     crossings: tuple[Crossing, ...]
     junction_shapes_m: Mapping[str, LinePoints]  # outlines of junctions, without dead ends
-    signal_links: tuple[SignalLink, ...]
+
+    @cached_property
+    def signal_links(self) -> dict[str, ConnectionInfo]:
+        """The links that traffic lights control, by the internal lane that they enter (the lane of `Scene.signals`)."""
+        return {link.via_lane: link for link in self.connections if link.signal_id and link.via_lane}
 
     def successors_of_edge(self, edge_id: str, vehicle_class: VehicleClass) -> tuple[str, ...]:
         """The edges that vehicles of a class can reach next. Not for pedestrians, who walk in both directions."""
@@ -241,7 +229,6 @@ def read_network(path: Path, *, is_freeway: bool = False) -> RoadNetwork:
         connections=tuple(connections),
         crossings=tuple(sorted(map(_crossing, by_function.get("crossing", [])), key=lambda crossing: crossing.id)),
         junction_shapes_m=_junction_shapes(root),
-        signal_links=_signal_links(connections, lanes_by_id),
     )
 
 
@@ -285,8 +272,8 @@ def _connection(element: ElementTree.Element, lanes: Mapping[str, LaneInfo]) -> 
         via_lane=element.get("via"),
         direction=element.attrib["dir"],
         state=element.attrib["state"],
-        signal_id=element.get("tl"),
-        link_index=None if "linkIndex" not in element.attrib else int(element.attrib["linkIndex"]),
+        signal_id=element.get("tl", ""),
+        link_index=int(element.get("linkIndex", "-1")),
     )
 
 
@@ -302,21 +289,6 @@ def _junction_shapes(root: ElementTree.Element) -> dict[str, LinePoints]:
         if junction.get("type") not in ("internal", "dead_end") and junction.get("shape")
     }
     return {name: shape for name, shape in sorted(shapes.items()) if len(shape) >= 3}
-
-
-def _signal_links(links: Sequence[ConnectionInfo], lanes: Mapping[str, LaneInfo]) -> tuple[SignalLink, ...]:
-    found = []
-    for link in links:
-        if link.signal_id is None or link.link_index is None or link.via_lane is None:
-            continue
-        x_m, y_m = lanes[link.from_lane].shape_m[-1].tolist()
-        found.append(
-            SignalLink(
-                signal_id=link.signal_id, link_index=link.link_index, internal_lane=link.via_lane,
-                stop_point_m=(x_m, y_m),
-            )
-        )  # fmt: skip
-    return tuple(sorted(found, key=lambda link: (link.signal_id, link.link_index, link.internal_lane)))
 
 
 def _shape(element: ElementTree.Element) -> LinePoints:

@@ -5,8 +5,9 @@ right. The `shape_m` of an edge is its left boundary.
 """
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from enum import Enum, StrEnum, auto
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -50,7 +51,7 @@ class Node:
     """A junction, or a point where an edge ends."""
 
     id: str
-    position_m: tuple[float, float]
+    position_m: tuple[float, float]  # x, y
     type: NodeType = NodeType.PRIORITY
     radius_m: float | None = None  # of the kerb at the corners
 
@@ -102,13 +103,12 @@ class Edge:
         return next((index for index, lane in enumerate(self.lanes) if lane.is_bike_lane), None)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Connection:
+class Connection(NamedTuple):
     """A link from a lane to a lane across the node between their edges."""
 
     from_edge: str
-    to_edge: str
     from_lane: int  # index in the edge
+    to_edge: str
     to_lane: int
 
 
@@ -116,9 +116,9 @@ class Connection:
 class SignalTiming:
     """Timing from which netconvert builds the programs of all traffic lights."""
 
-    cycle_s: int = 60
-    yellow_s: int = 3
-    left_green_s: int = 8
+    cycle_s: int  # duration of a whole cycle
+    yellow_s: int  # duration of yellow
+    left_green_s: int  # duration of the green phase for left turns
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -128,7 +128,7 @@ class PlainNetwork:
     nodes: tuple[Node, ...]
     edges: tuple[Edge, ...]
     connections: tuple[Connection, ...]
-    signal_timing: SignalTiming = field(default_factory=SignalTiming)
+    signal_timing: SignalTiming
 
 
 class _Turn(Enum):
@@ -147,7 +147,7 @@ class RoadProfile:
     bike_lane_m: float = 0.0  # width; 0: no bicycle lane
     sidewalk_m: float = 0.0  # width; 0: no sidewalk
     priority: int = 1
-    open_to_bicycles: bool = True
+    open_to_bicycles: bool = True  # whether bicycles may use the motor lanes where there is no bicycle lane
 
     def lanes(self, extra: int = 0) -> tuple[Lane, ...]:
         """Lanes from the right, with `extra` motor lanes added on the left."""
@@ -166,7 +166,7 @@ class NetworkBuilder:
     def __init__(self) -> None:
         self._nodes: dict[str, Node] = {}
         self._edges: dict[str, Edge] = {}
-        self._connections: set[tuple[str, int, str, int]] = set()  # from edge, from lane, to edge, to lane
+        self._connections: set[Connection] = set()
         self.forbidden_turns: frozenset[tuple[str, str]] = frozenset()  # (from edge, to edge) of all `connect` calls
 
     def add_node(
@@ -177,6 +177,7 @@ class NetworkBuilder:
         kind: NodeType = NodeType.PRIORITY,
         radius_m: float | None = None,
     ) -> None:
+        """Adds a junction or an end of the network; `radius_m` is that of the kerb at the corners."""
         x_m, y_m = position_m.tolist()
         self._nodes[name] = Node(id=name, position_m=(x_m, y_m), type=kind, radius_m=radius_m)
 
@@ -252,7 +253,7 @@ class NetworkBuilder:
         there = [index for index, lane in enumerate(self._edges[after].lanes) if not lane.is_sidewalk]
         for number, lane in enumerate(here):
             if 0 <= number + shift < len(there):
-                self._connections.add((before, lane, after, there[number + shift]))
+                self._connections.add(Connection(before, lane, after, there[number + shift]))
 
     def connect(self, node: str, *, forbidden: frozenset[tuple[str, str]] = frozenset()) -> None:
         """Connects all edges that meet at a node, except U-turns and `forbidden` turns (from edge, to edge)."""
@@ -268,30 +269,29 @@ class NetworkBuilder:
 
     def _connect_motor_lanes(self, edge: Edge, targets: Mapping[_Turn, Edge]) -> None:
         lanes = edge.motor_lanes
-        has_pocket = edge.id.endswith("_pocket")
         right, left = lanes[:1], lanes[-1:]
         if _Turn.STRAIGHT not in targets and len(lanes) > 1:  # at the end of a road all lanes turn
-            cut = (
-                len(lanes) // 2
-                if {_Turn.RIGHT, _Turn.LEFT} <= set(targets)
-                else (0, len(lanes))[_Turn.RIGHT in targets]
-            )
-            right, left = lanes[:cut], lanes[cut:]
-        straight = lanes[:-1] if has_pocket else lanes
+            if _Turn.LEFT not in targets:
+                right = lanes
+            elif _Turn.RIGHT not in targets:
+                left = lanes
+            else:
+                right, left = lanes[: len(lanes) // 2], lanes[len(lanes) // 2 :]
+        straight = lanes[:-1] if edge.id.endswith("_pocket") else lanes
         for turn, used in ((_Turn.RIGHT, right), (_Turn.STRAIGHT, straight), (_Turn.LEFT, left)):
             if turn not in targets:
                 continue
             target = targets[turn]
             step = -1 if turn == _Turn.LEFT else 1  # left turns are matched from the left lane, others from the right
             pairs = zip(used[::step], target.motor_lanes[::step], strict=False)
-            self._connections |= {(edge.id, here, target.id, there) for here, there in pairs}
+            self._connections |= {Connection(edge.id, here, target.id, there) for here, there in pairs}
 
     def _connect_bicycles(self, edge: Edge, targets: Mapping[_Turn, Edge]) -> None:
         """Connects bicycle lanes to the right and straight ahead; netconvert would leave them out."""
         for turn in (_Turn.RIGHT, _Turn.STRAIGHT):
             target = targets.get(turn)
             if target is not None and edge.bike_lane is not None and target.bike_lane is not None:
-                self._connections.add((edge.id, edge.bike_lane, target.id, target.bike_lane))
+                self._connections.add(Connection(edge.id, edge.bike_lane, target.id, target.bike_lane))
 
     def build(self, *, rotation_rad: float, signal_timing: SignalTiming) -> PlainNetwork:
         """The network, rotated around (0, 0)."""
@@ -300,12 +300,11 @@ class NetworkBuilder:
             for node in self._nodes.values()
         ]
         edges = [replace(edge, shape_m=rotate(edge.shape_m, rotation_rad)) for edge in self._edges.values()]
-        connections = [
-            Connection(from_edge=before, from_lane=here, to_edge=after, to_lane=there)
-            for before, here, after, there in sorted(self._connections)
-        ]
         return PlainNetwork(
-            nodes=tuple(nodes), edges=tuple(edges), connections=tuple(connections), signal_timing=signal_timing
+            nodes=tuple(nodes),
+            edges=tuple(edges),
+            connections=tuple(sorted(self._connections)),
+            signal_timing=signal_timing,
         )
 
 

@@ -41,17 +41,17 @@ class SumoTrafficPlan:
     network: RoadNetwork
     demand: Demand
     spells: dict[str, SlowSpell]  # by vehicle id
-    sumo_seed: int
+    sumo_seed: int  # seed of SUMO's random numbers
     num_steps: int  # of the whole episode
 
 
 @dataclass(frozen=True, kw_only=True)
 class SumoTrack:
-    """What SUMO reported of one road user over its n steps in the simulation."""
+    """SUMO's positions and headings of one road user over its n steps in the simulation."""
 
     id: str
     type: RoadUserType
-    first_step: int
+    first_step: int  # step at which it enters the simulation
     position_m: Float[np.ndarray, "n 2"]  # front bumper of a vehicle, centre of a pedestrian
     heading_rad: Float[np.ndarray, " n"]
     route: tuple[str, ...]  # edges
@@ -59,7 +59,7 @@ class SumoTrack:
 
 @dataclass(frozen=True, kw_only=True)
 class Recording:
-    """What SUMO reported of a whole episode."""
+    """All road users and signals of an episode, as SUMO reported them."""
 
     num_steps: int
     tracks: tuple[SumoTrack, ...]  # sorted by id

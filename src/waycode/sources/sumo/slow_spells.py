@@ -20,7 +20,7 @@ class SlowSpell:
 
     begin_s: float  # time in the episode
     speed_share: float  # of the speed at the beginning
-    braking_mps2: float
+    braking_mps2: float  # deceleration down to the low speed
     hold_s: float  # duration at the low speed
 
 
@@ -43,36 +43,32 @@ class SlowSpellController:
     """Applies slow spells to the vehicles of a running simulation."""
 
     def __init__(self, spells: dict[str, SlowSpell]):
-        self._to_begin = sorted(((spell.begin_s, vehicle) for vehicle, spell in spells.items()), reverse=True)
-        self._to_hold: list[tuple[float, str, float]] = []  # time, vehicle, speed
-        self._to_end: list[tuple[float, str]] = []  # time, vehicle
         self._spells = spells
+        # (time, vehicle, speed to set); a spell that is to begin has no speed yet.
+        self._events: list[tuple[float, str, float | None]] = [
+            (spell.begin_s, vehicle, None) for vehicle, spell in spells.items()
+        ]
 
     def before_step(self, sumo: Any, time_s: float, *, excluded: Sequence[str] = ()) -> None:
-        """Applies what is due; call it before each step.
+        """Applies all changes of speed that are due; call it before each step.
 
         Args:
             sumo: the `libsumo` module.
             time_s: time in the episode.
             excluded: vehicles that are controlled from outside.
         """
-        there = set(sumo.vehicle.getIDList()) - set(excluded) if self._any_due(time_s) else set()
-        while self._to_begin and self._to_begin[-1][0] <= time_s:
-            _, vehicle = self._to_begin.pop()
-            if vehicle in there:
+        due = [event for event in self._events if event[0] <= time_s]
+        if not due:
+            return
+        self._events = [event for event in self._events if event[0] > time_s]
+        present = set(sumo.vehicle.getIDList()) - set(excluded)
+        for _, vehicle, speed_mps in due:
+            if vehicle not in present:
+                continue
+            if speed_mps is None:
                 self._begin(sumo, vehicle, time_s)
-        for due in [due for due in self._to_hold if due[0] <= time_s]:
-            self._to_hold.remove(due)
-            if due[1] in there:
-                sumo.vehicle.setSpeed(due[1], due[2])
-        for end in [end for end in self._to_end if end[0] <= time_s]:
-            self._to_end.remove(end)
-            if end[1] in there:
-                sumo.vehicle.setSpeed(end[1], -1)  # SUMO's own speed again
-
-    def _any_due(self, time_s: float) -> bool:
-        first = self._to_begin[-1:] + [due[:2] for due in self._to_hold] + self._to_end
-        return any(when <= time_s for when, _ in first)
+            else:
+                sumo.vehicle.setSpeed(vehicle, speed_mps)
 
     def _begin(self, sumo: Any, vehicle: str, time_s: float) -> None:
         speed_mps = sumo.vehicle.getSpeed(vehicle)
@@ -82,5 +78,5 @@ class SlowSpellController:
         slow_mps = spell.speed_share * speed_mps
         braking_s = (speed_mps - slow_mps) / spell.braking_mps2
         sumo.vehicle.slowDown(vehicle, slow_mps, braking_s)
-        self._to_hold.append((time_s + braking_s, vehicle, slow_mps))
-        self._to_end.append((time_s + braking_s + spell.hold_s, vehicle))
+        self._events.append((time_s + braking_s, vehicle, slow_mps))
+        self._events.append((time_s + braking_s + spell.hold_s, vehicle, -1))  # -1: SUMO's own speed again

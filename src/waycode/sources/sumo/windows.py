@@ -123,22 +123,20 @@ def _signals(
     episode: Episode, lane_index: dict[str, int], steps: slice, *, origin_m: tuple[float, float], radius_m: float
 ) -> Signals:
     """Traffic lights whose stop points are on the map; junctions that the map cuts have none."""
-    links = [
-        link
-        for link in episode.roads.network.signal_links
-        if link.internal_lane in lane_index and math.dist(link.stop_point_m, origin_m) < radius_m - 1
-    ]
-    links.sort(key=lambda link: lane_index[link.internal_lane])
-    if not links:
+    network, recorded = episode.roads.network, episode.recording.signal_states
+    stops_m = {lane: network.lanes[link.from_lane].shape_m[-1] for lane, link in network.signal_links.items()}
+    lanes = [lane for lane in stops_m if lane in lane_index and math.dist(stops_m[lane], origin_m) < radius_m - 1]
+    lanes.sort(key=lambda lane: lane_index[lane])
+    if not lanes:
         return Signals()
-    recorded = episode.recording.signal_states
+    links = [network.signal_links[lane] for lane in lanes]
     states = np.array(
         [[signal_state(letters[link.link_index]) for letters in recorded[link.signal_id][steps]] for link in links],
         np.int8,
     )
     return Signals(
-        lanes=np.array([lane_index[link.internal_lane] for link in links], np.int32),
-        stop_point_m=to_scene_frame(np.array([link.stop_point_m for link in links]), origin_m),
+        lanes=np.array([lane_index[lane] for lane in lanes], np.int32),
+        stop_point_m=to_scene_frame(np.array([stops_m[lane] for lane in lanes]), origin_m),
         states=states,
         valid=np.ones(states.shape, np.bool_),
     )
@@ -158,13 +156,7 @@ def _route(network: RoadNetwork, edges: tuple[str, ...], lane_index: dict[str, i
         if position + 1 < len(edges):
             inner = _lanes_between(network, set(lanes), edges[position + 1])
             sections.append([lane_index[lane] for lane in inner if lane in lane_index])
-    kept = [section for section in sections if section]
-    if not kept:
-        return None
-    return Route(
-        lanes=np.array([lane for section in kept for lane in section], np.int32),
-        sections=np.repeat(np.arange(len(kept), dtype=np.int32), [len(section) for section in kept]),
-    )
+    return Route.of(sections)
 
 
 def _lanes_between(network: RoadNetwork, lanes: set[str], next_edge: str) -> list[str]:
@@ -183,7 +175,13 @@ def _lanes_between(network: RoadNetwork, lanes: set[str], next_edge: str) -> lis
 def candidate_windows(
     episode: Episode, *, history_steps: int, future_steps: int
 ) -> dict[Manoeuvre, list[EpisodeWindow]]:
-    """All possible windows by the manoeuvre of their ego, which is any motor vehicle present in the whole window."""
+    """All possible windows by the manoeuvre of their ego, which is any motor vehicle present in the whole window.
+
+    Args:
+        episode: the episode.
+        history_steps: steps of a window before its current step.
+        future_steps: steps after it.
+    """
     features, _ = crop_road_map(episode.roads, (0.0, 0.0), centre_m=(0.0, 0.0), radius_m=_WHOLE_MAP_M)
     found: dict[Manoeuvre, list[EpisodeWindow]] = {}
     first = episode.first_step + history_steps

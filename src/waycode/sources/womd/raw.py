@@ -26,14 +26,14 @@ class RawFeature(NamedTuple):
     id: str
     kind: str  # one of FEATURE_KINDS
     type: int  # LaneType, LineType or EdgeType; 0 for other kinds
-    points_m: Float[np.ndarray, "p 2"]
+    points_m: Float[np.ndarray, "p 2"]  # one point for a stop sign
 
 
 class RawSignal(NamedTuple):
     """State of the traffic light of one lane at one step."""
 
     lane_id: str
-    step: int
+    step: int  # from 0
     state: int  # SignalState
     stop_point_m: tuple[float, float] | None  # in world coordinates
 

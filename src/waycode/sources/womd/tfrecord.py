@@ -24,7 +24,7 @@ def record_offsets(path: Path) -> list[int]:
     checksum = _masked_crc32c()
     offsets: list[int] = []
     with _open(path) as file:
-        size, offset = _size(file), 0
+        size, offset = path.stat().st_size, 0
         while offset < size:
             offsets.append(offset)
             length = _record_length(file, offset, checksum)
@@ -41,7 +41,7 @@ def read_record(path: Path, offset: int) -> bytes:
     checksum = _masked_crc32c()
     place = f"{path}, record at byte {offset}"
     with _open(path) as file:
-        size = _size(file)
+        size = path.stat().st_size
         if size - offset < _HEADER.size + _FOOTER.size:
             raise SourceError(f"{place}: the file is truncated or empty, it has {size} bytes in all")
         length = _record_length(file, offset, checksum)
@@ -105,10 +105,6 @@ def _open(path: Path) -> BinaryIO:
         return path.open("rb")
     except OSError as error:
         raise SourceError(f"{path} cannot be read ({error}): expected a TFRecord file") from error
-
-
-def _size(file: BinaryIO) -> int:
-    return file.seek(0, 2)
 
 
 def _refuse_gzip(file: BinaryIO, path: Path, offset: int) -> None:
