@@ -144,8 +144,8 @@ the third: 24 decoded trajectories per plan. Each picture shows the search from 
 <b class="violet">candidates</b>, dashed if the model is too uncertain about them, and the chosen one in
 <b class="green">green</b>. The last panel compares the plan (<b class="green">found</b>) with the recording
 (<b class="blue">original</b>). The planned car is orange and drives upwards.</p>
-<p>Model <code>$model</code>, on generated scenes that it was not trained on. Cases, plans and measures are those of
-greedy search with all tokens in the tables of <code>waycode eval</code>, unless a section says otherwise. Each picture
+<p>Model <code>$model</code>, on generated scenes that it was not trained on. Where a section names a command, its
+cases, plans and measure are those of that command's table, in the row of greedy search with all tokens. Each picture
 shows a success if there is one.</p>
 <nav>$links <a href="#scenes">The scenes</a></nav>
 </header>
