@@ -179,12 +179,12 @@ def drive_all(
     workers: int = 1,
     on_scenarios: Callable[[int], None] = lambda count: None,
 ) -> list[ScoredCampaign]:
-    """Drives every campaign.
+    """Drives every campaign and returns its row with the results of its scenarios.
 
     Args:
-        campaigns: by the name of their rows; the label of the traffic at the end of a name is dropped.
-        scores: Parquet file for a row per scenario. Results are kept beside it until all are there, so that an
-            interrupted evaluation resumes.
+        campaigns: by name; a row is named like its campaign, without the label of the traffic at the end.
+        scores: Parquet file with a row per scenario; None writes nothing. Results are kept beside it until all
+            campaigns are finished, so that an interrupted evaluation can resume.
         workers: processes.
         on_scenarios: called with the number of scenarios done since the last call.
     """

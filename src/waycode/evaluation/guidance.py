@@ -58,7 +58,6 @@ GUARDED = "guarded"
 SUCCESS, UNCERTAIN = "success", "uncertain"  # names of measures, beside `REALISM_MEASURES`
 LEFT_TURN_AVAILABLE = (Group.AVAILABLE, Group.AVAILABLE_ELSEWHERE)
 
-
 Measure = Callable[[MeasuredMotion, Scene, Case], dict[str, float]]  # by name; `SUCCESS` is 0 or 1
 CaseObjective = Callable[[Scene, Case], BaseObjective]  # for objectives that depend on the recording
 
@@ -82,9 +81,9 @@ class GuidanceTask:
 class Answer:
     """The motion that one method gives for a case."""
 
-    method: str
-    future_m: Float[np.ndarray, "T 2"]  # scene frame
-    measures: Mapping[str, float]
+    method: str  # one of `methods`
+    future_m: Float[np.ndarray, "T 2"]  # positions in the scene frame
+    measures: Mapping[str, float]  # by name: those of the task, `REALISM_MEASURES` and `UNCERTAIN`
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -1,7 +1,7 @@
 """Corrects decoded control points by the lanes and road edges next to them (ours, not in the paper).
 
-Cross-attention to the whole scene chooses the right path, but locates it only to about half a metre, which is all the
-margin that a lane has. Here every control point attends to the nearest map polylines, in its own frame, and moves.
+Cross-attention to the whole scene chooses the right path but locates it only to about half a metre, which is the whole
+margin within a lane. Here every control point attends to the nearest map polylines, in its own frame, and is moved.
 
 R rows (an agent in a scene), S scene tokens, K candidates, C free control points, Q = K * C of them in one axis, J
 nearest polylines of each, d width. Attribute names of modules are the names of parameters in saved models.
