@@ -19,8 +19,10 @@ from waycode.evaluation.reconstruction import (
     TABLE_METHODS,
     AgentErrors,
     CodeMethod,
+    ReconstructionFigures,
     reconstruction_errors,
     searched_reconstruction,
+    sigma_max_m,
 )
 from waycode.evaluation.reconstruction_report import (
     COVERAGES,
@@ -33,7 +35,6 @@ from waycode.evaluation.reconstruction_report import (
     risk_coverage,
 )
 from waycode.evaluation.report import EvaluationError, chosen_indices, evenly_chosen
-from waycode.evaluation.validation_figures import ReconstructionFigures, sigma_max_m
 from waycode.model import Model, PrefixDecoder
 from waycode.model.bottleneck import quantise
 from waycode.planner import recorded_agents

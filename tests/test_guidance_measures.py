@@ -8,7 +8,7 @@ import pytest
 from test_guidance_selection import changing, two_lanes
 from test_kinematics import tracks_of
 from test_manoeuvre import CURRENT, STEPS, TIME_S, arc, scene_of, straight
-from waycode.evaluation.guidance import SUCCESS, TASKS, MeasuredScene
+from waycode.evaluation.guidance import SUCCESS, TASKS
 from waycode.evaluation.motion import MeasuredMotion, lane_use
 from waycode.evaluation.realism import RoadShape, is_infeasible, realism_of
 from waycode.evaluation.selection import Case, Group
@@ -183,7 +183,7 @@ def test_only_the_same_moment_collides() -> None:
 def measures_of(task: str, scene: Scene, future_m: np.ndarray) -> dict[str, float]:
     (group,) = TASKS[task].objectives
     case = Case(scene_id=scene.id, agent=0, group=group)
-    return TASKS[task].measure(MeasuredMotion.of(scene, 0, future_m), MeasuredScene(scene), case)
+    return TASKS[task].measure(MeasuredMotion.of(scene, 0, future_m), scene, case)
 
 
 @pytest.mark.parametrize(("off_m", "success"), [(1.9, 1.0), (2.1, 0.0)])

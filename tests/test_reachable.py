@@ -7,7 +7,7 @@ from test_guidance_selection import APPROACH, EXIT, STRAIGHT, TURN, crossing
 from test_manoeuvre import lanes_of
 from tiny_model import FEATURES, sample_scenes
 from waycode.features import collate, extract, segment_map
-from waycode.features.reachable import BY_CHANGING, FOLLOWS, NOT_AT_ALL, reachable
+from waycode.features.reachable import BY_CHANGING, BY_FOLLOWING, UNREACHABLE, reachable
 from waycode.scene import Lanes, MapFeatures, as_pairs
 
 
@@ -40,9 +40,13 @@ def test_neighbours_are_reached_by_changing() -> None:
     along = np.linspace(0, 60, 31)
     lines = [np.stack([along, np.full(31, offset)], axis=-1) for offset in (0.0, 3.5, 7.0)]
     lanes = lanes_of(lines, successors=as_pairs([]), left_neighbours=as_pairs([(0, 1)]))
-    assert reach(lanes, 10.0, 0.0, 0.0) == {0: FOLLOWS, 1: BY_CHANGING, 2: NOT_AT_ALL}
-    assert reach(lanes, 10.0, 3.5, 0.0) == {0: NOT_AT_ALL, 1: FOLLOWS, 2: NOT_AT_ALL}
-    assert reach(lanes, 10.0, 1.75, 0.0) == {0: FOLLOWS, 1: FOLLOWS, 2: NOT_AT_ALL}  # between the two: on both
+    assert reach(lanes, 10.0, 0.0, 0.0) == {0: BY_FOLLOWING, 1: BY_CHANGING, 2: UNREACHABLE}
+    assert reach(lanes, 10.0, 3.5, 0.0) == {0: UNREACHABLE, 1: BY_FOLLOWING, 2: UNREACHABLE}
+    assert reach(lanes, 10.0, 1.75, 0.0) == {
+        0: BY_FOLLOWING,
+        1: BY_FOLLOWING,
+        2: UNREACHABLE,
+    }  # on both
 
 
 def test_a_map_without_lanes_leads_nowhere() -> None:
@@ -60,6 +64,6 @@ def test_padding_keeps_agents_and_segments_apart() -> None:
     assert batch.agents.reachability.shape == (2, 2, batch.scene.segment_mask.shape[1])
     for row, example in enumerate(examples):
         agents, segments = example.reachability.shape
-        assert example.reachability.max() == FOLLOWS  # an ego is on a lane
+        assert example.reachability.max() == BY_FOLLOWING  # an ego is on a lane
         np.testing.assert_array_equal(batch.agents.reachability[row, :agents, :segments], example.reachability)
         assert batch.agents.reachability[row, agents:].sum() == batch.agents.reachability[row, :, segments:].sum() == 0

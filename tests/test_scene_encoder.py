@@ -31,6 +31,7 @@ from waycode.model.scene_encoder import (
     nearest_neighbours,
     nearest_tokens,
     relative_pose_features,
+    to_agent_frame,
 )
 from waycode.scene import MapFeatures, Signals, StopSigns
 
@@ -143,7 +144,8 @@ def test_an_agent_always_sees_itself(count: int) -> None:
 def test_places_by_hand() -> None:
     own = torch.tensor([[10.0, 20.0, torch.pi / 2]])
     pose = torch.tensor([[[10.0, 50.0, torch.pi / 2], [-20.0, 20.0, 0.0], [10.0, 20.0, torch.pi / 2]]])
-    seen = relative_pose_features(pose, own, torch.tensor([[False, False, True]]), torch.tensor([[0.5, 0.0, 0.0]]))
+    itself, reachability = torch.tensor([[False, False, True]]), torch.tensor([[0.5, 0.0, 0.0]])
+    seen = relative_pose_features(to_agent_frame(pose, own), itself, reachability)
     far = torch.tensor(31.0).log().item()
     # ahead, left, cos, sin, distance, itself, reach
     expected = [[1, 0, 1, 0, far, 0, 0.5], [0, 1, 0, -1, far, 0, 0], [0, 0, 1, 0, 0, 1, 0]]

@@ -1,5 +1,6 @@
 """`waycode eval`: the tables and figures of the paper for a model."""
 
+from contextlib import ExitStack
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
@@ -7,7 +8,7 @@ from typing import TYPE_CHECKING, Any, Literal
 import tyro
 from rich.console import RenderableType
 
-from waycode.cli.console import Flag, UsageError, check_at_least, progress_bar, say_result
+from waycode.cli.console import Flag, check_at_least, progress_bar, say_result
 
 if TYPE_CHECKING:
     from waycode.dataset.dataset import Dataset
@@ -65,8 +66,8 @@ class Evaluate:
         check_fit(dataset, model.config.features)
         if self.what == "reconstruction":
             result, tables, files = self._reconstruction(model, dataset)
-        elif self.what in ("closed-loop", "closed-loop-ablation"):
-            result, tables, files = self._closed_loop(dataset)
+        elif self.what == "closed-loop" or self.what == "closed-loop-ablation":
+            result, tables, files = self._closed_loop(self.what)
         else:
             result, tables, files = self._guidance(model, dataset)
         written = [] if self.out is None else [f"{self.out}: {', '.join(files)}"]
@@ -115,29 +116,20 @@ class Evaluate:
             save_examples(report, answered, self.out / files[2], scene_of=dataset.__getitem__)
         return report.as_json(), guidance_tables(report), files
 
-    def _closed_loop(self, dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
+    def _closed_loop(
+        self, what: Literal["closed-loop", "closed-loop-ablation"]
+    ) -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import closed_loop_tables
-        from waycode.evaluation import closed_loop
+        from waycode.evaluation.closed_loop import closed_loop_report
         from waycode.evaluation.pictures import save_closed_loop
-        from waycode.simulation.scenarios import choose_scenarios
 
-        chosen = choose_scenarios(dataset, self.scenes, only_fit=True)
-        if not chosen.indices:
-            raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
-        if self.what == "closed-loop":
-            campaigns = closed_loop.comparison(self.data, chosen.indices, model=self.model)
-            reference = closed_loop.COMPARISON_REFERENCE
-        else:
-            campaigns = closed_loop.ablation(self.data, chosen.indices, model=self.model)
-            reference = closed_loop.ABLATION_REFERENCE
-        files = [f"{self.what}.json", f"{self.what}.parquet", f"{self.what}.png"]
-        scores = None if self.out is None else self.out / files[1]
-        with progress_bar("driving", len(campaigns) * len(chosen.indices), unit="runs") as advance:
-            driven = closed_loop.drive_all(campaigns, scores=scores, workers=self.workers, on_scenarios=advance)
-        report = closed_loop.ClosedLoopReport(
-            name=self.what, data=str(self.data), model=self.model, left_out=dict(chosen.left_out),
-            rows=[row for row, _ in driven], differences=closed_loop.score_differences(driven, reference=reference),
-        )  # fmt: skip
+        files = [f"{what}.json", f"{what}.parquet", f"{what}.png"]
+        with ExitStack() as stack:
+            report = closed_loop_report(
+                what, model=self.model, folder=self.data, scenes=self.scenes, workers=self.workers,
+                scores=None if self.out is None else self.out / files[1],
+                on_start=lambda total: stack.enter_context(progress_bar("driving", total, unit="runs")),
+            )  # fmt: skip
         if self.out is not None:
             report.write(self.out)
             save_closed_loop(report, self.out / files[2])

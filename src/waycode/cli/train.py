@@ -68,7 +68,7 @@ class Train:
         import torch
 
         from waycode.dataset.dataset import Dataset
-        from waycode.evaluation.validation_figures import ReconstructionFigures
+        from waycode.evaluation.reconstruction import ReconstructionFigures
         from waycode.training.callbacks import RunStopped
         from waycode.training.run import last_step, train
 

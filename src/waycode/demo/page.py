@@ -7,9 +7,9 @@ from string import Template
 
 @dataclass(frozen=True, kw_only=True)
 class SectionReport:
-    """The cases of a section; `num_success` of `num_cases` succeed, and the picture shows one."""
+    """Counts of a section, and the case in its picture."""
 
-    name: str
+    name: str  # of the section; this and the next four as in `Section`
     title: str
     asked: str
     look: str
@@ -22,8 +22,8 @@ class SectionReport:
     scene_index: int  # in the dataset
     agent_id: str
     tokens: tuple[int, ...]
-    status: str
-    costs: dict[str, float]
+    status: str  # `PlanStatus` of the plan in the picture
+    costs: dict[str, float]  # of that plan, by term of the objective
     success: bool  # of the case in the picture
     num_success: int
     num_cases: int
@@ -34,14 +34,14 @@ class SectionReport:
 
 @dataclass(frozen=True, kw_only=True)
 class DemoReport:
-    """The page and what is on it."""
+    """The page and its contents."""
 
     page: str  # path
-    model: str
+    model: str  # name or folder
     sections: tuple[SectionReport, ...]
     missing: tuple[str, ...]  # titles of sections without cases
     gallery: str  # file name of the sheet of scenes, beside the page
-    families: tuple[str, ...]
+    families: tuple[str, ...]  # of road networks, one scene each on the sheet
 
 
 def page_of(report: DemoReport) -> str:
@@ -60,7 +60,6 @@ def page_of(report: DemoReport) -> str:
 def _section(section: SectionReport) -> str:
     groups = [f"{group}: {successes} of {cases}" for group, (successes, cases) in section.counts.items() if cases]
     facts = {
-        "success": section.criterion,
         "cases": "; ".join(groups),
         "objective": section.objective or "none: tokens copied",
         "tokens": " ".join(map(str, section.tokens)),
@@ -79,8 +78,9 @@ def _section(section: SectionReport) -> str:
         picture=escape(section.picture),
         badge="did" if section.success else "did-not",
         success="success" if section.success else "failure",
-        share=f"{section.num_success} of {section.num_cases} cases",
-        counted_as=f", as <code>{escape(section.counted_as)}</code> counts" if section.counted_as else "",
+        share=f"{section.num_success} of {section.num_cases} plans succeed",
+        criterion=escape(section.criterion),
+        counted_as=f", counted as in <code>{escape(section.counted_as)}</code>" if section.counted_as else "",
         facts="".join(f"<div><dt>{name}</dt><dd>{escape(value)}</dd></div>" for name, value in facts.items() if value),
         command=f"<pre>{escape(command)}</pre>" if section.objective else "",
     )
@@ -88,11 +88,11 @@ def _section(section: SectionReport) -> str:
 
 _SECTION = Template("""\
 <section id="$name">
-  <h2>$title <span class="$badge">$success</span></h2>
+  <h2>$title</h2>
   <p>$asked</p>
-  <p><strong>$share</strong>$counted_as.</p>
+  <p><strong>$share</strong>$counted_as. A plan succeeds if it $criterion.</p>
   <a class="picture" href="$picture"><img src="$picture" alt="$title: $found" loading="lazy"></a>
-  <p><strong>$found</strong> $look</p>
+  <p>The plan in the picture is a <span class="$badge">$success</span>. <strong>$found</strong> $look</p>
   <dl>$facts</dl>
   $command
 </section>""")
@@ -120,8 +120,8 @@ _PAGE = Template("""\
   nav a:hover { border-color: var(--accent); }
   section { background: var(--card); border: 1px solid var(--line); border-radius: 12px; padding: 1.3rem 1.5rem;
             margin-bottom: 1.6rem; }
-  h2 { margin: 0; font-size: 1.3rem; display: flex; align-items: center; gap: .7rem; flex-wrap: wrap; }
-  h2 span { font-size: .8rem; font-weight: 600; border-radius: 999px; padding: .05rem .7rem; color: #fff; }
+  h2 { margin: 0; font-size: 1.3rem; }
+  .did, .did-not { font-size: .8rem; font-weight: 600; border-radius: 999px; padding: .1rem .7rem; color: #fff; }
   .did { background: var(--green); }
   .did-not { background: #b3362b; }
   .picture { display: block; overflow-x: auto; margin: .8rem 0; }
@@ -138,15 +138,15 @@ _PAGE = Template("""\
 <body>
 <header>
 <h1>Way<span>code</span> demo</h1>
-<p>A decoder turns three tokens of three bits, given a scene, into 8 seconds of driving. To plan is to search these
-tokens: all 8 values of the first are decoded, the best is kept, then all 8 of the second, and so on: 24 decodes for a
-plan. Each picture shows this from left to right, a panel per token: <b class="violet">candidates</b>, dashed if the
-model is too uncertain about them, and in <b class="green">green</b> the one that the search continues with. The last
-panel compares the <b class="green">plan</b> with the <b class="blue">recording</b>. The planned car is orange and
-drives up.</p>
-<p>Model <code>$model</code>, generated scenes that it was not trained on. Cases are selected and success is measured on
-the trajectory as in the tables of <code>waycode eval</code>, by greedy search with all tokens. Each picture shows a
-success, if there is one.</p>
+<p>A decoder turns three tokens of three bits, given a scene, into 8 seconds of driving. Greedy search plans by choosing
+these tokens: it decodes all 8 values of the first token and keeps the best, then all 8 of the second, then all 8 of
+the third: 24 decoded trajectories per plan. Each picture shows the search from left to right, a panel per token:
+<b class="violet">candidates</b>, dashed if the model is too uncertain about them, and the chosen one in
+<b class="green">green</b>. The last panel compares the plan (<b class="green">found</b>) with the recording
+(<b class="blue">original</b>). The planned car is orange and drives upwards.</p>
+<p>Model <code>$model</code>, on generated scenes that it was not trained on. Where a section names a command, its
+cases, plans and measure are those of that command's table, in the row of greedy search with all tokens. Each picture
+shows a success if there is one.</p>
 <nav>$links <a href="#scenes">The scenes</a></nav>
 </header>
 <main>

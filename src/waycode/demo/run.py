@@ -11,7 +11,7 @@ from jaxtyping import Float
 from waycode.dataset.dataset import Dataset, DatasetError
 from waycode.demo.page import DemoReport, SectionReport, page_of
 from waycode.demo.sections import SECTIONS, Section
-from waycode.evaluation.guidance import SUCCESS, TASKS, MeasuredScene
+from waycode.evaluation.guidance import SUCCESS, TASKS
 from waycode.evaluation.motion import MeasuredMotion
 from waycode.evaluation.selection import HORIZON_STEPS, Case, turned_left_cases
 from waycode.objectives import Reconstruction
@@ -24,7 +24,7 @@ from waycode.scene.kinematics import moving
 
 NUM_PICTURES = len(SECTIONS) + 1  # and the sheet of scenes
 _PAGE, _SCENES_PICTURE = "index.html", "gallery.png"
-_Encode = Callable[[Scene, int], View]  # of a scene and the index of a track
+_Encode = Callable[[Scene, int], View]  # from a scene and the index of a track
 _NEAR_M = 50.0  # radius of the pictures of scenes
 _SWAP_LETTERS = "BCD"  # the scenes beside A in the picture of the token swap
 
@@ -33,16 +33,12 @@ _SWAP_LETTERS = "BCD"  # the scenes beside A in the picture of the token swap
 class _DemoScene:
     dataset: Dataset
     index: int  # in the dataset
-    measured: MeasuredScene
-
-    @property
-    def scene(self) -> Scene:
-        return self.measured.scene
+    scene: Scene
 
 
 @dataclass(frozen=True)
 class _PlannedCase:
-    """A case with its plan and what was measured of it."""
+    """A case with its plan and the measures of the plan."""
 
     source: _DemoScene
     case: Case
@@ -87,15 +83,13 @@ def run_demo(
     Args:
         datasets: scenes to select cases from; the sheet shows those of the first.
         out: folder for the page and its pictures.
-        model: name of a bundled model, or folder of a model.
+        model: what `--model` takes.
         on_picture: called after each picture.
     """
     out = Path(out)
     out.mkdir(parents=True, exist_ok=True)
     planner = Planner.from_pretrained(model)
-    scenes = [
-        _DemoScene(dataset, index, MeasuredScene(scene)) for dataset in datasets for index, scene in enumerate(dataset)
-    ]
+    scenes = [_DemoScene(dataset, index, scene) for dataset in datasets for index, scene in enumerate(dataset)]
     views: dict[tuple[str, int], View] = {}
 
     def encode(scene: Scene, agent: int) -> View:
@@ -131,7 +125,7 @@ def run_demo(
 
 
 def one_per_family(dataset: Dataset) -> dict[str, Scene]:
-    """The scene with the most moving road users near the ego, by family of road networks (a scene's first tag)."""
+    """The scene with the most moving road users near the ego, by family of road networks (the scene's first tag)."""
 
     def num_moving(scene: Scene) -> int:
         tracks, step = scene.tracks, scene.current_step
@@ -177,7 +171,7 @@ def _run_section(
 
 
 def _recorded_left_turn(scenes: Sequence[_DemoScene], encode: _Encode) -> _PlannedCase | None:
-    """The recorded left turn that search reconstructs best; its tokens reconstruct better than the encoder's."""
+    """The recorded left turn that search reconstructs best (search reconstructs better than the encoder)."""
     turns = []
     for source in scenes:
         for case in turned_left_cases(source.scene):
@@ -188,11 +182,11 @@ def _recorded_left_turn(scenes: Sequence[_DemoScene], encode: _Encode) -> _Plann
 
 def _measured_case(task: str, source: _DemoScene, case: Case, view: View, plan: Plan) -> _PlannedCase:
     motion = MeasuredMotion.of(source.scene, case.agent, plan.position_in(source.scene))
-    return _PlannedCase(source, case, view, plan, TASKS[task].measure(motion, source.measured, case))
+    return _PlannedCase(source, case, view, plan, TASKS[task].measure(motion, source.scene, case))
 
 
 def _rank(section: Section, planned: _PlannedCase) -> tuple[bool, bool, tuple[float, ...]]:
-    """Sort key for the picture: success first, then certainty of the model, then turn or cost."""
+    """Sort key of the case to draw: success first, then a plan that passes the gate, then turn angle or cost."""
     plan = planned.plan
     last = (-planned.recorded_turn_rad,) if section.show_turning else plan.levels or (plan.final_std_m,)
     return not planned.success, plan.status is not PlanStatus.FOUND, last

@@ -1,4 +1,4 @@
-"""The sections of the page: which cases of `evaluation.guidance.TASKS` each counts, and how it describes them."""
+"""The sections of the page: the cases of `evaluation.guidance.TASKS` that each counts, and its texts."""
 
 from dataclasses import dataclass
 
@@ -12,8 +12,8 @@ class Section:
 
     name: str
     title: str
-    asked: str  # what the recorded car did and what the objective asks for
-    look: str  # what to see in the picture
+    asked: str  # the recorded motion, and the motion that the objective asks for
+    look: str  # hint for reading the picture
     criterion: str  # when a case counts as success
     measured: str  # the measures of the case in the picture, as a format string
     task: str  # a name of `TASKS`
@@ -31,16 +31,18 @@ class Section:
 
     @property
     def counted_as(self) -> str:
-        """The command that counts the same cases by the same measure; "" if there is none yet."""
-        return f"waycode eval {self.task}" if self.task in ("left-turn", "lane-change", "slow-down") else ""
+        """The command that counts the same plans by the same measure; "" if there is none."""
+        has_table = self.task in ("left-turn", "lane-change", "slow-down") and not self.swaps_tokens
+        return f"waycode eval {self.task}" if has_table else ""
 
 
 SECTIONS = (
     Section(
         name="goal",
         title="Reach a goal",
-        asked="The objective knows one point: where the recorded car was after 8 s. It does not know the path there.",
-        look="See how far apart the candidates of the first token lie, and how later tokens refine the chosen one.",
+        asked="The objective contains one point: the position of the recorded car after 8 s. It does not contain the "
+        "path.",
+        look="The candidates of the first token lie far apart; later tokens refine the chosen one.",
         criterion="ends within 2 m of the goal",
         measured="ends {final_error_m:.1f} m from the goal",
         task="goal",
@@ -52,9 +54,8 @@ SECTIONS = (
         name="left_turn",
         title="Turn left instead",
         asked="The recorded car went straight over a crossing at which its lane also leads into a left turn. The "
-        "objective asks for a left turn: a change of heading, nothing about lanes.",
-        look="The objective does not know where the road is. That the turn stays on it comes from the decoder, which "
-        "has learnt what cars do in such a scene.",
+        "objective asks for a change of heading to the left; it does not contain lanes.",
+        look="The turn follows the road because the decoder has learnt how cars drive in such a scene.",
         criterion="turns left by more than 45° in all",
         measured="turns {leftward_turn_deg:.0f}° to the left",
         task="left-turn",
@@ -75,7 +76,7 @@ SECTIONS = (
     Section(
         name="lane_change",
         title="Change lanes to the left",
-        asked="The same cars. The objective asks for one lane change to the left; it does not know the recording.",
+        asked="The same cars. The objective asks for one lane change to the left; it does not use the recording.",
         look="The candidates of the first token fan out over the road; later tokens refine the chosen one.",
         criterion="changes to the left once and never to the right",
         measured="is {centre_distance_m:.2f} m from the centre of its lanes on average",
@@ -110,9 +111,9 @@ SECTIONS = (
     Section(
         name="token_swap",
         title="Carry a manoeuvre into other scenes",
-        asked="The left turn recorded in scene A, as the three tokens that reconstruct it best. The same tokens are "
-        "decoded for other cars, which went straight where a left turn is available. Nothing is searched there.",
-        look="The tokens say what to do; the scene that they are decoded in says where that leads.",
+        asked="Search finds the tokens that reconstruct the recorded left turn of scene A best. The same tokens are "
+        "decoded, without search, for all cars that went straight where a left turn is available.",
+        look="The same tokens give the same manoeuvre, along the roads of each scene.",
         criterion="turns left by more than 45° in all",
         measured="turns {leftward_turn_deg:.0f}° to the left",
         task="left-turn",

@@ -4,13 +4,16 @@ Scores and metrics are in percent in reports, and from 0 to 1 in the Parquet fil
 """
 
 from collections.abc import Callable, Mapping, Sequence
+from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Literal
 
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
 
+from waycode.dataset.dataset import Dataset
 from waycode.dataset.files import replace_file
 from waycode.evaluation.closed_loop_store import ResultStore, result_table, settings_digest
 from waycode.evaluation.report import Estimate, EvaluationError, Report
@@ -18,22 +21,23 @@ from waycode.objectives import DRIVING_OBJECTIVE
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
 from waycode.simulation.drivers import LatentConfig, PolicyConfig
 from waycode.simulation.registry import DriverSpec, TrafficName
+from waycode.simulation.scenarios import choose_scenarios
 
 COMPARED_PLANNERS: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
-COMPARISON_REFERENCE = "pdm-closed"  # the planner that the others are compared with, scenario by scenario
+_COMPARISON_REFERENCE = "pdm-closed"  # the planner that the others are compared with, scenario by scenario
 TRAFFIC_LABELS: dict[TrafficName, str] = {"replay": "NR", "idm": "R", "sumo": "R (SUMO)"}
 
-ABLATION_REFERENCE = "depth 3, beam 2, refined"
+_ABLATION_REFERENCE = "depth 3, beam 2, refined"
 # The rows of the paper's ablation (section 5.1, table "Ablation study on nuPlan"), as settings.
 ABLATIONS: dict[str, LatentConfig] = {
     "depth 1, beam 1": LatentConfig(depth=1, beam_width=1, refine_steps=0),
     "depth 2, beam 1": LatentConfig(depth=2, beam_width=1, refine_steps=0),
     "depth 3, beam 1": LatentConfig(depth=3, beam_width=1, refine_steps=0),
     "depth 3, beam 2": LatentConfig(depth=3, beam_width=2, refine_steps=0),
-    ABLATION_REFERENCE: LatentConfig(),
+    _ABLATION_REFERENCE: LatentConfig(),
     "... without route": LatentConfig(
         objective=DRIVING_OBJECTIVE.replace("5 * route-progress + ", ""),
-        policy=PolicyConfig(keep_bonus=0.02 * 11),  # 2 % of what is left of nuPlan's weights
+        policy=PolicyConfig(keep_bonus=0.02 * 11),  # 2 % of the sum of nuPlan's remaining weights
     ),
     "... without edge": LatentConfig(objective=DRIVING_OBJECTIVE.replace(" + off-road", "")),
     "... without collision": LatentConfig(
@@ -68,11 +72,11 @@ class ScoreDifference:
 
 @dataclass(frozen=True, kw_only=True)
 class ClosedLoopReport(Report):
-    """Rows to compare."""
+    """Scores of several planners or settings over the same scenarios."""
 
-    name: str
-    data: str
-    model: str
+    name: str  # of the evaluation
+    data: str  # folder of the dataset
+    model: str  # for the planners that need one
     left_out: dict[str, int]  # reason -> number of scenes that were not driven
     rows: list[ClosedLoopRow]
     differences: list[ScoreDifference]
@@ -83,6 +87,47 @@ class ClosedLoopReport(Report):
 
 
 ScoredCampaign = tuple[ClosedLoopRow, list[ScenarioResult]]
+
+
+def closed_loop_report(
+    name: Literal["closed-loop", "closed-loop-ablation"],
+    *,
+    model: str,
+    folder: Path,
+    scenes: int | None = None,
+    scores: Path | None = None,
+    workers: int = 1,
+    on_start: Callable[[int], Callable[[int], None]] = lambda total: lambda count: None,
+) -> ClosedLoopReport:
+    """Drives the fit scenes of a dataset with all planners, or with all settings of the ablation.
+
+    Args:
+        name: "closed-loop" compares planners, "closed-loop-ablation" compares settings of latent search.
+        model: what `--model` takes, for the planners that need one.
+        folder: dataset of scenes that the model was not trained on.
+        scenes: number of scenes, evenly spread over the dataset; None: all.
+        scores: as for `drive_all`.
+        workers: processes.
+        on_start: called with the total number of runs before the first; what it returns is called with the number of
+            runs done since its last call.
+    """
+    chosen = choose_scenarios(Dataset(folder), scenes, only_fit=True)
+    if not chosen.indices:
+        raise EvaluationError(f"{folder} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
+    if name == "closed-loop":
+        campaigns, reference = comparison(folder, chosen.indices, model=model), _COMPARISON_REFERENCE
+    else:
+        campaigns, reference = ablation(folder, chosen.indices, model=model), _ABLATION_REFERENCE
+    on_scenarios = on_start(len(campaigns) * len(chosen.indices))
+    scored = drive_all(campaigns, scores=scores, workers=workers, on_scenarios=on_scenarios)
+    return ClosedLoopReport(
+        name=name,
+        data=str(folder),
+        model=model,
+        left_out=dict(chosen.left_out),
+        rows=[row for row, _ in scored],
+        differences=score_differences(scored, reference=reference),
+    )
 
 
 def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic: TrafficName) -> ClosedLoopRow:
@@ -134,21 +179,20 @@ def drive_all(
     workers: int = 1,
     on_scenarios: Callable[[int], None] = lambda count: None,
 ) -> list[ScoredCampaign]:
-    """Drives every campaign.
+    """Drives every campaign and returns its row with the results of its scenarios.
 
     Args:
-        campaigns: by the name of their rows; the label of the traffic at the end of a name is dropped.
-        scores: Parquet file for a row per scenario. Results are kept beside it until all are there, so that an
-            interrupted evaluation resumes.
+        campaigns: by name; a row is named like its campaign, without the label of the traffic at the end.
+        scores: Parquet file with a row per scenario; None writes nothing. Results are kept beside it until all
+            campaigns are finished, so that an interrupted evaluation can resume.
         workers: processes.
         on_scenarios: called with the number of scenarios done since the last call.
     """
-    if scores is None:
-        return [_drive(name, one, None, workers, on_scenarios) for name, one in campaigns.items()]
-    store = ResultStore(scores.with_suffix(".unfinished"))
-    with store.until_complete():
+    store = None if scores is None else ResultStore(scores.with_suffix(".unfinished"))
+    with nullcontext() if store is None else store.until_complete():
         scored = [_drive(name, one, store, workers, on_scenarios) for name, one in campaigns.items()]
-        write_scores(scored, scores)
+        if scores is not None:
+            write_scores(scored, scores)
     return scored
 
 

@@ -43,9 +43,6 @@ class ResultStore:
 
     folder: Path
 
-    def __len__(self) -> int:
-        return sum(1 for _ in self.folder.glob("*/scene-*.parquet"))
-
     @contextmanager
     def until_complete(self) -> Iterator[None]:
         """Locks the folder against other processes; removes it if the block ends without an exception."""
@@ -88,20 +85,7 @@ def settings_digest(campaign: Campaign) -> str:
 
 def result_table(results: Sequence[ScenarioResult]) -> pa.Table:
     """Results as a table, one row per scenario."""
-    rows = [
-        {
-            "index": result.index,
-            "scene_id": result.scene_id,
-            "tags": list(result.tags),
-            "score": result.score,
-            **result.metrics,
-            "failure": result.failure,
-            "reasons": list(result.reasons),
-            "planning_s": result.planning_s.tolist(),
-        }
-        for result in results
-    ]
-    return pa.Table.from_pylist(rows, schema=_RESULT_SCHEMA)
+    return pa.Table.from_pylist([{**vars(result), **result.metrics} for result in results], schema=_RESULT_SCHEMA)
 
 
 def _read(path: Path, *, digest: str) -> ScenarioResult:
@@ -128,7 +112,7 @@ def _read(path: Path, *, digest: str) -> ScenarioResult:
 
 
 def _weights_sha256(model: str) -> str:
-    """Of the weights themselves: the model in a run's folder changes while the folder keeps its name."""
+    """SHA-256 of the weights: the model in a run's folder changes while the folder keeps its name."""
     digest = hashlib.sha256()
     for name, value in load_model(model).model.state_dict().items():
         digest.update(name.encode() + value.detach().cpu().numpy().tobytes())

@@ -1,14 +1,14 @@
-"""Guided planning: does search find what an objective asks for, and how realistic is it? (paper, section 5.3 and A.7)
+"""Guided planning: how often search achieves an objective, and how realistic its plans are (paper, 5.3 and A.7).
 
-A task selects cases and says how a motion is measured. Every case is answered by several methods: the recorded motion,
-its best code (which separates faults of the decoder from those of guidance), the most certain plan without an
-objective, greedy search with 1, 2, ... tokens, a beam, and a beam under the constraint to hit nothing. All answers are
-measured alike.
+A task selects cases and measures motions. Every case is answered by several methods: the recorded motion, its best
+code (which separates faults of the decoder from faults of guidance), the most certain plan without an objective,
+greedy search with 1, 2, ... tokens, a beam, and a beam constrained to avoid road edges and other road users. The same
+measures apply to all answers.
 """
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
-from functools import cached_property
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -44,7 +44,6 @@ from waycode.objectives import (
 from waycode.planner import Planner, PlanStatus, View
 from waycode.scene import Scene
 from waycode.scene.geometry import project
-from waycode.scene.lane_graph import LaneGraph
 from waycode.scene.manoeuvre import LEFT_TURN_RAD
 
 _BEAM_WIDTH = 4
@@ -52,43 +51,28 @@ _SLOW_MPS = 5.0  # v_max of the paper's speed reduction
 _GOAL_M = 2.0  # a goal within this distance is reached: the miss threshold of motion forecasting
 _ROUTE_M = 2.5  # a position within this distance of a centreline of the route is on the route
 _ROUTE_PROGRESS = 0.7  # least share of the recorded distance
-_SCENES_PER_PART = 25  # that one process answers at a time
-_GUARD = RoadEdge() + Collision()  # forecasts others at constant velocity: the plan does not see the recording
+_SCENES_PER_PART = 25  # per task of a worker process
+_GUARD = RoadEdge() + Collision()  # others at constant velocity: a plan must not see the recording
 RECORDED, DECODED, UNGUIDED, BEAM = "ground truth", "its code", "no objective", f"beam {_BEAM_WIDTH}"
 GUARDED = "guarded"
 SUCCESS, UNCERTAIN = "success", "uncertain"  # names of measures, beside `REALISM_MEASURES`
 LEFT_TURN_AVAILABLE = (Group.AVAILABLE, Group.AVAILABLE_ELSEWHERE)
 
-
-class MeasuredScene:
-    """What measures need of a scene; build it once per scene."""
-
-    def __init__(self, scene: Scene):
-        self.scene = scene
-
-    @cached_property
-    def graph(self) -> LaneGraph:
-        return self.scene.map.lanes.graph
-
-    @cached_property
-    def road(self) -> RoadShape:
-        return RoadShape(self.scene)
-
-
-Measure = Callable[[MeasuredMotion, MeasuredScene, Case], dict[str, float]]
+Measure = Callable[[MeasuredMotion, Scene, Case], dict[str, float]]  # by name; `SUCCESS` is 0 or 1
 CaseObjective = Callable[[Scene, Case], BaseObjective]  # for objectives that depend on the recording
 
 
 @dataclass(frozen=True, kw_only=True)
 class GuidanceTask:
-    """One table: the cases, the objective of each group, and what is measured."""
+    """One table: the cases, the objective of each group, and the measures."""
 
-    name: str
+    name: str  # as `waycode eval` takes it
     select: Callable[[Scene], list[Case]]
     objectives: Mapping[Group, BaseObjective | CaseObjective]
-    measure: Measure  # by name; `SUCCESS` is 0 or 1
+    measure: Measure
 
     def objective_of(self, scene: Scene, case: Case) -> BaseObjective:
+        """The objective of the case's group."""
         objective = self.objectives[case.group]
         return objective if isinstance(objective, BaseObjective) else objective(scene, case)
 
@@ -97,9 +81,9 @@ class GuidanceTask:
 class Answer:
     """The motion that one method gives for a case."""
 
-    method: str
-    future_m: Float[np.ndarray, "T 2"]  # scene frame
-    measures: Mapping[str, float]
+    method: str  # one of `methods`
+    future_m: Float[np.ndarray, "T 2"]  # positions in the scene frame
+    measures: Mapping[str, float]  # by name: those of the task, `REALISM_MEASURES` and `UNCERTAIN`
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -115,13 +99,14 @@ class AnsweredCase:
 
 
 def answer_cases(planner: Planner, scenes: Iterable[tuple[int, Scene]], *, task: GuidanceTask) -> list[AnsweredCase]:
-    """Answers every case of numbered scenes."""
+    """Answers every case of numbered scenes by all methods."""
     answered = []
     for number, scene in scenes:
-        measured = MeasuredScene(scene)
-        for case in task.select(scene):
-            answers = _answers(planner.encode(scene, case.agent), case, task=task, measured=measured)
-            answered.append(AnsweredCase(case=case, scene_number=number, answers=answers))
+        if cases := task.select(scene):
+            road = RoadShape(scene)
+            for case in cases:
+                answers = _answers(planner.encode(scene, case.agent), case, task=task, road=road)
+                answered.append(AnsweredCase(case=case, scene_number=number, answers=answers))
     return answered
 
 
@@ -145,48 +130,36 @@ def answer_dataset(
         on_scenes: called with the number of scenes done since the last call.
     """
     chosen = chosen_indices(len(Dataset(folder)), scenes)
-    threads = 1 if workers > 1 else None
-    parts = [
-        _Part(task=task, model=model, folder=folder, scenes=tuple(chosen[start : start + _SCENES_PER_PART]),
-              threads=threads)
-        for start in range(0, len(chosen), _SCENES_PER_PART)
-    ]  # fmt: skip
+    parts = [chosen[start : start + _SCENES_PER_PART] for start in range(0, len(chosen), _SCENES_PER_PART)]
+    answer = partial(_answer_part, task=task, model=model, folder=folder, one_thread=workers > 1)
     answered = []
-    for part, found in zip(parts, map_tasks(_answer_part, parts, workers=workers), strict=True):
+    for part, found in zip(parts, map_tasks(answer, parts, workers=workers), strict=True):
         answered += found
-        on_scenes(len(part.scenes))
+        on_scenes(len(part))
     return answered
 
 
 def methods(num_tokens: int) -> list[str]:
-    """The rows of a table, from top to bottom."""
+    """Names of the methods: the rows of a table, from top to bottom."""
     return [RECORDED, DECODED, UNGUIDED, *(greedy(depth) for depth in range(1, num_tokens + 1)), BEAM, GUARDED]
 
 
 def greedy(depth: int) -> str:
-    """The row of greedy search with this many tokens."""
+    """Name of greedy search with `depth` tokens."""
     return f"greedy {depth}"
 
 
-@dataclass(frozen=True, kw_only=True)
-class _Part:
-    """Some scenes of a dataset and what to do with them; can be sent to another process."""
-
-    task: str
-    model: str
-    folder: Path
-    scenes: tuple[int, ...]
-    threads: int | None  # None: unchanged
-
-
-def _answer_part(part: _Part) -> list[AnsweredCase]:
-    if part.threads is not None:
-        torch.set_num_threads(part.threads)
-    planner, dataset = Planner.from_pretrained(part.model), Dataset(part.folder)
-    return answer_cases(planner, ((index, dataset[index]) for index in part.scenes), task=TASKS[part.task])
+def _answer_part(
+    indices: Sequence[int], *, task: str, model: str, folder: Path, one_thread: bool
+) -> list[AnsweredCase]:
+    """Answers some scenes of a dataset, perhaps in a worker process."""
+    if one_thread:
+        torch.set_num_threads(1)
+    planner, dataset = Planner.from_pretrained(model), Dataset(folder)
+    return answer_cases(planner, ((index, dataset[index]) for index in indices), task=TASKS[task])
 
 
-def _answers(view: View, case: Case, *, task: GuidanceTask, measured: MeasuredScene) -> tuple[Answer, ...]:
+def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape) -> tuple[Answer, ...]:
     scene, depth = view.scene, view.model.config.num_tokens
     objective = task.objective_of(scene, case)
     plans = [
@@ -203,9 +176,9 @@ def _answers(view: View, case: Case, *, task: GuidanceTask, measured: MeasuredSc
     answers = []
     for method, (future, uncertain) in zip(methods(depth), futures, strict=True):
         motion = MeasuredMotion.of(scene, case.agent, future)
-        realism = realism_of(motion, scene, agent=case.agent, road=measured.road)
+        realism = realism_of(motion, scene, agent=case.agent, road=road)
         measures = {
-            **task.measure(motion, measured, case),
+            **task.measure(motion, scene, case),
             **{name: float(value) for name, value in asdict(realism).items()},
             UNCERTAIN: float(uncertain),
         }
@@ -213,7 +186,7 @@ def _answers(view: View, case: Case, *, task: GuidanceTask, measured: MeasuredSc
     return tuple(answers)
 
 
-def _left_turn(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
+def _left_turn(motion: MeasuredMotion, scene: Scene, case: Case) -> dict[str, float]:
     turned = motion.leftward_turn_rad()
     return {
         SUCCESS: float(turned > LEFT_TURN_RAD),
@@ -222,8 +195,8 @@ def _left_turn(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> d
     }
 
 
-def _lane_change(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
-    use = lane_use(measured.graph, motion)
+def _lane_change(motion: MeasuredMotion, scene: Scene, case: Case) -> dict[str, float]:
+    use = lane_use(scene.map.lanes.graph, motion)
     wanted = (1, 0) if case.group is Group.ONE else (0, 0)
     return {
         SUCCESS: float((use.changes_left, use.changes_right) == wanted),
@@ -232,20 +205,19 @@ def _lane_change(motion: MeasuredMotion, measured: MeasuredScene, case: Case) ->
     }
 
 
-def _slow_down(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
+def _slow_down(motion: MeasuredMotion, scene: Scene, case: Case) -> dict[str, float]:
     late = motion.late_speed_mps
     return {SUCCESS: float(late <= _SLOW_MPS), "late_speed_mps": late, "mean_speed_mps": motion.mean_speed_mps}
 
 
-def _goal(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
-    recorded = MeasuredMotion.of(measured.scene, case.agent).position_m[: len(motion.position_m)]
+def _goal(motion: MeasuredMotion, scene: Scene, case: Case) -> dict[str, float]:
+    recorded = MeasuredMotion.of(scene, case.agent).position_m[: len(motion.position_m)]
     error = np.linalg.norm(motion.position_m - recorded, axis=1)
     final = float(error[-1])
     return {SUCCESS: float(final <= _GOAL_M), "final_error_m": final, "mean_error_m": float(error[1:].mean())}
 
 
-def _route(motion: MeasuredMotion, measured: MeasuredScene, case: Case) -> dict[str, float]:
-    scene = measured.scene
+def _route(motion: MeasuredMotion, scene: Scene, case: Case) -> dict[str, float]:
     lines = [scene.map.lanes.centrelines[lane].astype(np.float64) for lane in scene.route.lanes] if scene.route else []
     distance = np.min([np.abs(project(motion.position_m[1:], line)[1]) for line in lines], axis=0).max()
     recorded = MeasuredMotion.of(scene, case.agent).position_m[: len(motion.position_m)]

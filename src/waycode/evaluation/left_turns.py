@@ -17,11 +17,11 @@ _STEP_M = 0.5
 
 @dataclass(frozen=True, kw_only=True)
 class DrivingLimits:
-    """How briskly a vehicle may approach a turn: brisk but still comfortable driving."""
+    """Limits of a vehicle that approaches a turn: brisk but comfortable driving."""
 
     acceleration_mps2: float = 1.5
     braking_mps2: float = 3.0
-    lateral_mps2: float = 3.0
+    lateral_mps2: float = 3.0  # in the turn
     assumed_limit_mps: float = 13.9  # for lanes without a known speed limit
 
 
@@ -65,11 +65,6 @@ def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float)
     return found
 
 
-def lanes_beside(lanes: Lanes, lane: int) -> list[int]:
-    """All lanes that are reached from a lane by lane changes alone."""
-    return sorted(lanes.graph.reachable([lane], lanes.graph.beside) - {lane})
-
-
 def earliest_turn_s(
     lanes: Lanes, turn: LeftTurnAhead, *, speed_mps: float, limits: DrivingLimits | None = None
 ) -> float | None:
@@ -84,9 +79,12 @@ def earliest_turn_s(
     limits = limits or DrivingLimits()
     turned_m, curvature_1pm = _first_45_degrees(lanes, turn.lanes[len(turn.lanes) - turn.turning :])
     along = np.arange(0, turn.distance_m + turned_m + _STEP_M, _STEP_M)
-    road_mps = np.array([_limit_mps(lanes, lane, limits) for lane in (turn.lanes[0], turn.lanes[-1])])
-    corner_mps = min(float(road_mps[1]), float(np.sqrt(limits.lateral_mps2 / curvature_1pm)))
-    most = np.where(along < turn.distance_m, np.maximum(road_mps[0], speed_mps), corner_mps)
+    first_mps, last_mps = (
+        float(lanes.speed_limit_mps[lane]) if lanes.speed_limit_known[lane] else limits.assumed_limit_mps
+        for lane in (turn.lanes[0], turn.lanes[-1])
+    )
+    corner_mps = min(last_mps, float(np.sqrt(limits.lateral_mps2 / curvature_1pm)))
+    most = np.where(along < turn.distance_m, np.maximum(first_mps, speed_mps), corner_mps)
     braking = np.sqrt(corner_mps**2 + 2 * limits.braking_mps2 * np.maximum(turn.distance_m - along, 0))
     if speed_mps > max(braking[0], corner_mps):
         return None
@@ -98,10 +96,6 @@ def earliest_turn_s(
 def turn_rad(lanes: Lanes, path: tuple[int, ...]) -> float:
     """Net change of heading along consecutive lanes, left positive."""
     return float(wrap_angle(np.diff(directions(_line(lanes, path)))).sum())
-
-
-def _limit_mps(lanes: Lanes, lane: int, limits: DrivingLimits) -> float:
-    return float(lanes.speed_limit_mps[lane]) if lanes.speed_limit_known[lane] else limits.assumed_limit_mps
 
 
 def _line(lanes: Lanes, path: tuple[int, ...]) -> Float[np.ndarray, "P 2"]:

@@ -28,7 +28,7 @@ def displacement_errors_m(
         future_m: recorded positions in the same frame.
         valid: which of them were observed; the ADE is NaN if none was.
         dt_s: time between steps.
-        horizons_s: horizons, cut to the length of the trajectories.
+        horizons_s: a horizon beyond the end of the trajectories is shortened to it.
     """
     error = (predicted_m - future_m).norm(dim=-1)
     means = []

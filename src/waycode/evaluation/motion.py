@@ -1,6 +1,6 @@
-"""Measures of a motion: how far it turns, which lanes it uses, how fast it is.
+"""Measures of a motion: turn angle, lane changes, speed.
 
-A recorded future and a plan are measured alike: by their positions, from which headings follow.
+Recorded futures and plans are measured alike, by their positions; headings are derived from these.
 Axes: F the current step and the steps after it, T the steps after it, H the steps before it.
 """
 
@@ -115,7 +115,7 @@ def lane_changes_of(graph: LaneGraph, lane: Int[np.ndarray, " F"]) -> tuple[int,
     """Numbers of lane changes to the left and to the right.
 
     Args:
-        index: the lanes of the map.
+        graph: the lane graph of the map.
         lane: index of the lane at each step; -1: none. Steps within junctions are skipped, as lanes overlap there.
     """
     clear = lane[(lane >= 0) & ~graph.lanes.in_junction[lane]].tolist()

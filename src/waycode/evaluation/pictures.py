@@ -1,4 +1,4 @@
-"""Reports as charts, and examples of guided planning as pictures."""
+"""Charts of reports, and pictures of examples of guided planning."""
 
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -48,11 +48,8 @@ _METHOD_LOOKS = {  # colour: encoder or search; line: number of levels
     GREEDY_2: (_STYLE.ego, "-", "o"),
     GREEDY_3: (_STYLE.ego, "--", "s"),
 }
-_BELOW_LEFT: dict[str, Any] = {
-    "loc": "upper left",
-    "bbox_to_anchor": (-0.02, -0.13),
-    "ncols": 2,
-}  # no place inside is always free
+# Legends below the axes: inside, they would cover data.
+_BELOW_LEFT: dict[str, Any] = {"loc": "upper left", "bbox_to_anchor": (-0.02, -0.13), "ncols": 2}
 _BELOW_CENTRE: dict[str, Any] = {"loc": "upper center", "bbox_to_anchor": (0.5, -0.17), "ncols": 2}
 
 
@@ -69,9 +66,8 @@ def save_reconstruction(report: ReconstructionReport, path: Path) -> None:
             marker=marker, markersize=4.5, linewidth=1.6, label=_math(name),
         )  # fmt: skip
     by_coverage.set_xlim(0, 104)
-    _finish(
-        by_coverage, "Most certain predictions first", "share of road users in %", "their FDE in m", **_BELOW_CENTRE
-    )
+    title = "Most certain predictions first"
+    _finish(by_coverage, title, "share of road users in %", "their FDE in m", **_BELOW_CENTRE)
     title = f"{report.model}: {report.num_agents:,} road users in {report.num_scenes:,} scenes of {report.data}"
     _save(figure, title, path)
 
@@ -125,14 +121,14 @@ def save_examples(
         report: the report on the cases.
         answered: the cases.
         path: of the picture.
-        scene_of: gives a scene by its number.
+        scene_of: returns a scene by its number.
     """
     method = greedy(report.num_tokens)
-    outcomes = []
+    panels = []
     for one in chosen_examples(answered, method):
         scene, found = scene_of(one.scene_number), one.answer(method)
         faults = [name.replace("_", " ") for name in REALISM_MEASURES if found.measures[name]]
-        outcomes.append(
+        panels.append(
             ComparisonPanel(
                 scene=scene,
                 agent=one.case.agent,
@@ -142,7 +138,7 @@ def save_examples(
                 detail=", ".join([scene.tags[0] if scene.tags else scene.source, *faults]),
             )
         )
-    save_comparison_picture(outcomes, path, title=f"{report.task}: {method}")
+    save_comparison_picture(panels, path, title=f"{report.task}: {method}")
 
 
 def chosen_examples(answered: Sequence[AnsweredCase], method: str) -> list[AnsweredCase]:

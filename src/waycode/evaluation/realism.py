@@ -1,4 +1,4 @@
-"""Realism of a motion: does it stay on the road, avoid recorded road users and respect the limits of vehicles?"""
+"""Realism of a motion: it stays on the road, avoids recorded road users and respects the limits of road cars."""
 
 from dataclasses import dataclass, fields
 from typing import Any
@@ -14,24 +14,19 @@ from waycode.scene.conflicts import hits_recorded
 from waycode.scene.geometry import box_corners
 
 _SMOOTHING_STEPS, _SMOOTHING_ORDER = 9, 3  # Savitzky-Golay, for derivatives of positions that are rounded to 1 mm
-
-
-@dataclass(frozen=True, kw_only=True)
-class VehicleLimits:
-    """Limits of road cars; a motion beyond any of them is kinematically infeasible."""
-
-    curvature_1pm: float = 0.3  # turning circle of 6.7 m diameter, tighter than that of any car
-    curvature_speed_mps: float = 2.0  # curvature is not measured below this speed, where it is mostly noise
-    longitudinal_mps2: float = 6.0  # the scene generator rejects harder braking
-    lateral_mps2: float = 8.0  # about the grip of dry asphalt
+# Limits of road cars; a motion beyond any of them is kinematically infeasible.
+_MAX_CURVATURE_1PM = 0.3  # turning circle of 6.7 m diameter, tighter than that of any car
+_MIN_CURVATURE_SPEED_MPS = 2.0  # curvature is not measured below this speed, where it is mostly noise
+_MAX_LONGITUDINAL_MPS2 = 6.0  # the scene generator rejects harder braking
+_MAX_LATERAL_MPS2 = 8.0  # about the grip of dry asphalt
 
 
 @dataclass(frozen=True, kw_only=True)
 class Realism:
-    """Faults of a motion; all false is good."""
+    """Faults of a motion; a realistic motion has none."""
 
     edge_contact: bool  # the bounding box touches a road edge
-    infeasible: bool  # beyond `VehicleLimits`
+    infeasible: bool  # beyond the limits of road cars
     off_road: bool  # the centre leaves the drivable area
     collision: bool  # the bounding box overlaps that of a recorded road user at the same step
 
@@ -56,8 +51,8 @@ class RoadShape:
     def leaves(self, points_m: Float[np.ndarray, "n 2"]) -> bool:
         """Whether any of the points lies outside the drivable area.
 
-        Points beyond the convex hull of all areas do not count, since the map ends there; nor do any on a map without
-        areas.
+        Points beyond the convex hull of all areas do not count, since the map ends there. On a map without areas, no
+        point counts.
         """
         if self._areas is None:
             return False
@@ -67,56 +62,46 @@ class RoadShape:
         return len(np.setdiff1d(known, inside)) > 0
 
 
-def realism_of(
-    motion: MeasuredMotion, scene: Scene, *, agent: int, road: RoadShape, limits: VehicleLimits | None = None
-) -> Realism:
-    """Checks the steps after the current one.
+def realism_of(motion: MeasuredMotion, scene: Scene, *, agent: int, road: RoadShape) -> Realism:
+    """Checks the steps of a motion after the current one.
 
     Args:
         motion: a plan or the recorded motion of the agent.
-        scene: gives the size of the agent and the recorded road users, who do not react.
+        scene: with the size of the agent and the recorded road users, which do not react.
         agent: index of the track.
-        road: the road of the scene.
-        limits: None: the defaults.
+        road: road edges and drivable area of the scene.
     """
-    tracks = scene.tracks
     centres, headings = motion.position_m[1:], motion.heading_rad[1:]
-    size = {
-        "length_m": np.full(len(centres), float(tracks.length_m[agent])),
-        "width_m": np.full(len(centres), float(tracks.width_m[agent])),
-    }
-    corners = box_corners(centres, headings, **size)  # [T, 4, 2]
+    length_m, width_m = (
+        np.full(len(centres), float(size[agent])) for size in (scene.tracks.length_m, scene.tracks.width_m)
+    )
+    corners = box_corners(centres, headings, length_m=length_m, width_m=width_m)  # [T, 4, 2]
     return Realism(
         edge_contact=road.touched_by(shapely.polygons(corners)),
-        infeasible=is_infeasible(motion, limits),
+        infeasible=is_infeasible(motion),
         off_road=road.leaves(centres),
         collision=hits_recorded(corners, scene, agent),
     )
 
 
-def is_infeasible(motion: MeasuredMotion, limits: VehicleLimits | None = None) -> bool:
-    """Whether the motion exceeds a limit. Derivatives run on from the observed past: a jump at the start counts."""
-    limits = limits or VehicleLimits()
-    curvature, longitudinal, lateral = _curvature_and_accelerations(motion, slowest_mps=limits.curvature_speed_mps)
-    too_much = (
-        (np.abs(curvature) > limits.curvature_1pm)
-        | (np.abs(longitudinal) > limits.longitudinal_mps2)
-        | (np.abs(lateral) > limits.lateral_mps2)
-    )
-    return bool(too_much.any())
+def is_infeasible(motion: MeasuredMotion) -> bool:
+    """Whether the motion exceeds a limit of road cars.
 
-
-def _curvature_and_accelerations(
-    motion: MeasuredMotion, *, slowest_mps: float
-) -> tuple[Float[np.ndarray, " F"], Float[np.ndarray, " F"], Float[np.ndarray, " F"]]:
-    """Curvature in 1/m (0 below `slowest_mps`), longitudinal and lateral acceleration in m/s^2."""
+    Derivatives include the observed past, so that a jump at the start counts.
+    """
     joined = np.concatenate([motion.past_m, motion.position_m])
     smooth = {"window_length": _SMOOTHING_STEPS, "polyorder": _SMOOTHING_ORDER, "delta": motion.dt_s, "axis": 0}
     velocity = savgol_filter(joined, deriv=1, **smooth)[len(motion.past_m) :]
     acceleration = savgol_filter(joined, deriv=2, **smooth)[len(motion.past_m) :]
     speed = np.linalg.norm(velocity, axis=1)
+    moves, safe = speed > _MIN_CURVATURE_SPEED_MPS, np.maximum(speed, _MIN_CURVATURE_SPEED_MPS)
     cross = velocity[:, 0] * acceleration[:, 1] - velocity[:, 1] * acceleration[:, 0]
-    safe = np.maximum(speed, slowest_mps)
-    curvature = np.where(speed > slowest_mps, cross / safe**3, 0.0)
-    longitudinal = np.where(speed > slowest_mps, (velocity * acceleration).sum(axis=1) / safe, 0.0)
-    return curvature, longitudinal, cross / safe
+    curvature = np.where(moves, cross / safe**3, 0.0)
+    longitudinal = np.where(moves, (velocity * acceleration).sum(axis=1) / safe, 0.0)
+    lateral = cross / safe
+    too_much = (
+        (np.abs(curvature) > _MAX_CURVATURE_1PM)
+        | (np.abs(longitudinal) > _MAX_LONGITUDINAL_MPS2)
+        | (np.abs(lateral) > _MAX_LATERAL_MPS2)
+    )
+    return bool(too_much.any())

@@ -12,8 +12,9 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.evaluation.metrics import displacement_errors_m, final_errors_m
-from waycode.evaluation.report import EvaluationError
+from waycode.dataset.dataset import Dataset
+from waycode.evaluation.metrics import displacement_errors_m, final_errors_m, mean_over_types
+from waycode.evaluation.report import EvaluationError, evenly_chosen
 from waycode.features import Example, collate, extract
 from waycode.model import MeanAndStd, Model, PrefixDecoder
 from waycode.model.bottleneck import quantise
@@ -22,13 +23,14 @@ from waycode.scene import Scene
 from waycode.search import beam_search
 
 _BATCH_SCENES = 16  # bounds the memory; larger batches are not faster on a CPU
+_GATE_QUANTILE = 0.95  # the variance gate accepts this share of the reconstructions
 
 
 @dataclass(frozen=True, kw_only=True)
 class CodeMethod:
-    """How the code of a trajectory is obtained: a column of the paper's table 1."""
+    """Where the code of a trajectory comes from: a column of the paper's table 1."""
 
-    by_search: bool  # by search for the least error; otherwise by the encoder
+    by_search: bool  # True: search for the least error; False: the encoder
     num_levels: int | None  # levels per latent dimension; None: continuous
     beam_width: int = 1  # of the search; 1 is greedy
 
@@ -50,6 +52,7 @@ TABLE_METHODS = (
     CodeMethod(by_search=True, num_levels=2),
     CodeMethod(by_search=True, num_levels=3),
 )
+_VALIDATION_METHODS = tuple(method for method in TABLE_METHODS if method.num_levels != 3)
 BEAM_METHODS = tuple(CodeMethod(by_search=True, num_levels=2, beam_width=width) for width in (1, 2, 4, 8))
 
 
@@ -76,7 +79,7 @@ def reconstruction_errors(
     Args:
         model: the autoencoder.
         scenes: scenes with recorded futures; scenes without tracks to predict are skipped.
-        methods: the ways to a code.
+        methods: how codes are obtained.
         on_scenes: called with the number of scenes done since the last call.
     """
     parts: list[AgentErrors] = []
@@ -168,3 +171,39 @@ def searched_reconstruction(
 
 def _stack(values: list[Tensor]) -> np.ndarray:
     return torch.stack(values, dim=1).numpy()
+
+
+@dataclass(frozen=True, kw_only=True)
+class ReconstructionFigures:
+    """Validation of a training run on a fixed part of the scenes; a callable as `training.run.train` expects it."""
+
+    num_scenes: int = 100  # evenly spread over the dataset, the same at every validation
+
+    def __call__(self, model: Model, dataset: Dataset) -> tuple[dict[str, float], dict[int, float]]:
+        """Returns the ADE in metres by "method/tokens", and the thresholds of the variance gate (`sigma_max_m`)."""
+        errors = reconstruction_errors(model, evenly_chosen(dataset, self.num_scenes), methods=_VALIDATION_METHODS)
+        figures = {
+            f"{name}/{tokens + 1}": mean_over_types(values[:, tokens], errors.types)
+            for name, values in errors.ade_m.items()
+            for tokens in range(values.shape[1])
+        }
+        return figures, sigma_max_m(errors)
+
+    def check(self, dataset: Dataset) -> None:
+        """Raises `EvaluationError` for a dataset without tracks to predict, before training begins."""
+        if not any(recorded_agents(scene) for scene in evenly_chosen(dataset, self.num_scenes)):
+            raise EvaluationError(
+                f"no scene of {dataset.folder} has a track to predict that is observed at the current step and after "
+                "it: expected validation scenes with some"
+            )
+
+
+def sigma_max_m(errors: AgentErrors, *, method: str = "greedy N_l = 2") -> dict[int, float]:
+    """Thresholds of the variance gate by number of tokens: a quantile of the final standard deviation in metres.
+
+    Args:
+        errors: errors on validation scenes.
+        method: name of the method whose standard deviations are used.
+    """
+    spread = errors.final_std_m[method]
+    return {count + 1: float(np.quantile(spread[:, count], _GATE_QUANTILE)) for count in range(spread.shape[1])}

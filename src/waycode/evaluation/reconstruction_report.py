@@ -1,6 +1,6 @@
 """The report of `waycode eval reconstruction`: table 1, the beam-width figure and table A5 of the paper."""
 
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from itertools import pairwise
 from typing import Any
@@ -32,7 +32,7 @@ _BETTER_THAN = {  # claim -> pairs of (better, worse) methods
 
 @dataclass(frozen=True)
 class Ordering:
-    """A claim about the table, and where the table violates it."""
+    """A claim about the table, and the cells that violate it."""
 
     claim: str
     breaks: tuple[str, ...]
@@ -154,32 +154,30 @@ def risk_coverage(
 
 
 def check_orderings(table: Mapping[str, Sequence[float]]) -> list[Ordering]:
-    """Checks what must hold if the code is ordered, discrete and searchable (paper, section 5.1).
+    """Checks the orderings of an ordered, discrete and searchable code (paper, section 5.1).
 
     Args:
         table: ADE in metres for 1, 2, ... tokens, by method. Claims about absent methods are skipped. Equal numbers
             violate a claim.
     """
-    orderings = [Ordering("more tokens are better in every column", tuple(_not_falling(table)))]
+    not_falling = [
+        f"{name}: {before:.3f} m with {tokens}, {after:.3f} m with {tokens + 1} tokens"
+        for name, column in table.items()
+        for tokens, (before, after) in enumerate(pairwise(column), start=1)
+        if not after < before
+    ]
+    orderings = [Ordering("more tokens are better in every column", tuple(not_falling))]
     for claim, pairs in _BETTER_THAN.items():
         present = [(better, worse) for better, worse in pairs if better in table and worse in table]
+        not_better = [
+            f"{tokens} tokens: {better} {good:.3f} m, {worse} {bad:.3f} m"
+            for better, worse in present
+            for tokens, (good, bad) in enumerate(zip(table[better], table[worse], strict=True), start=1)
+            if not good < bad
+        ]
         if present:
-            breaks = tuple(place for better, worse in present for place in _not_better(table, better, worse))
-            orderings.append(Ordering(claim, breaks))
+            orderings.append(Ordering(claim, tuple(not_better)))
     return orderings
-
-
-def _not_falling(table: Mapping[str, Sequence[float]]) -> Iterator[str]:
-    for name, column in table.items():
-        for tokens, (before, after) in enumerate(pairwise(column), start=1):
-            if not after < before:
-                yield f"{name}: {before:.3f} m with {tokens}, {after:.3f} m with {tokens + 1} tokens"
-
-
-def _not_better(table: Mapping[str, Sequence[float]], better: str, worse: str) -> Iterator[str]:
-    for tokens, (good, bad) in enumerate(zip(table[better], table[worse], strict=True), start=1):
-        if not good < bad:
-            yield f"{tokens} tokens: {better} {good:.3f} m, {worse} {bad:.3f} m"
 
 
 def _cell(estimate: Estimate) -> dict[str, float]:

@@ -1,4 +1,4 @@
-"""What all reports share: estimates with intervals, JSON files, and which scenes of a dataset are evaluated."""
+"""Common parts of all reports: estimates with intervals, JSON files, and the choice of scenes of a dataset."""
 
 import json
 from collections.abc import Iterator

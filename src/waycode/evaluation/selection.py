@@ -1,7 +1,7 @@
-"""The cases of the guidance tables: which vehicles are asked for what (paper, section 5.3 and appendix A.7).
+"""Selection of the cases of the guidance tables (paper, section 5.3 and appendix A.7).
 
-All are vehicles that are observed at every step from the current one to the end of the horizon and are on a lane of the
-map at all of them, so that their recorded motion can be measured like a plan.
+All cases are vehicles that are observed and on a lane of the map at every step from the current one to the end of the
+horizon, so that their recorded motion can be measured like a plan.
 Axes: n vehicles, F the current step and the steps of the horizon.
 """
 
@@ -11,13 +11,7 @@ from enum import StrEnum
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from waycode.evaluation.left_turns import (
-    STRAIGHT_RAD,
-    earliest_turn_s,
-    lanes_beside,
-    left_turns_ahead,
-    turn_rad,
-)
+from waycode.evaluation.left_turns import STRAIGHT_RAD, earliest_turn_s, left_turns_ahead, turn_rad
 from waycode.evaluation.motion import lane_changes_of
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import wrap_angle
@@ -31,13 +25,13 @@ _CROSSING_M = 15.0  # a junction is a crossing if some lane that turns comes thi
 _STOP_SIGN_M = 25.0  # a stop sign this close to the path belongs to the crossing
 _ALL_WAY_STOP_SIGNS = 3  # with only two stop signs the other road may have right of way
 _HARDEST_ACCELERATION_MPS2 = 3.0  # bounds how far a vehicle can get within the horizon
-_LANE_CHANGE_AFTER_S = 1.0  # an earlier lane change has already begun: too late to ask for none
+_LANE_CHANGE_AFTER_S = 1.0  # an earlier lane change has already begun at the current step and cannot be avoided
 _SPEED_NOW_MPS, _SIMILAR_MPS = (8.0, 10.0), 1.0  # "around 9 m/s", "a similar average speed" (appendix A.7)
-_LEAST_DISTANCE_M = 5.0  # a vehicle that travels less has no goal or route worth asking for
+_LEAST_DISTANCE_M = 5.0  # for a vehicle that travels less, goals and routes are trivial
 
 
 class Group(StrEnum):
-    """What the cases of a table have in common: a part of the table."""
+    """Groups of cases; each is a part of a table."""
 
     AVAILABLE = "left turn available, all-way stop"  # the paper's table
     AVAILABLE_ELSEWHERE = "left turn available, other crossing"
@@ -53,11 +47,11 @@ class Group(StrEnum):
 
 @dataclass(frozen=True, kw_only=True)
 class Case:
-    """A vehicle of a scene, and what it is asked for."""
+    """A vehicle of a scene, and its group."""
 
     scene_id: str
     agent: int  # index of the track
-    group: Group
+    group: Group  # decides on the objective
 
 
 @dataclass(frozen=True)
@@ -112,7 +106,7 @@ def left_turn_cases(scene: Scene) -> list[Case]:
 
 
 def lane_change_cases(scene: Scene) -> list[Case]:
-    """Vehicles that change to the left once and never to the right: each is asked for no change and for one."""
+    """Vehicles that change to the left once and never to the right: each is a case for no change and for one."""
     vehicles = _Vehicles.of(scene)
     soon = round(_LANE_CHANGE_AFTER_S / scene.dt_s)
     changes = [
@@ -168,10 +162,9 @@ def _left_turn_group(scene: Scene, vehicles: _Vehicles, row: int) -> Group | Non
     along = float(project(vehicles.position_m[row, :1].astype(np.float64), centreline)[0][0])
     turns = left_turns_ahead(lanes, lane, along_m=along, reach_m=reach_m)
     if not turns:
-        beside = any(
-            left_turns_ahead(lanes, other, along_m=along, reach_m=reach_m) for other in lanes_beside(lanes, lane)
-        )
-        return Group.FROM_ANOTHER_LANE if beside else Group.NOT_AVAILABLE
+        beside = lanes.graph.reachable([lane], lanes.graph.beside) - {lane}  # by lane changes alone
+        available = any(left_turns_ahead(lanes, other, along_m=along, reach_m=reach_m) for other in beside)
+        return Group.FROM_ANOTHER_LANE if available else Group.NOT_AVAILABLE
     times = [earliest_turn_s(lanes, turn, speed_mps=speed) for turn in turns]
     if not any(time is not None and time <= _LATEST_TURN_S for time in times):
         return None

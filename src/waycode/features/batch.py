@@ -19,8 +19,8 @@ _POSE_SIGNS = np.array([1, -1, -1], np.float32)  # x, y, heading
 def collate(examples: Sequence[Example]) -> Batch:
     """Pads every axis to the longest of the batch; padding is zero and masked.
 
-    Segments and tracks are padded further, to a round number: PyTorch caches something for every new shape, and with
-    a new shape in each batch a long run would slowly fill the memory.
+    Segments and tracks are padded further, to a multiple of 32 and 8: PyTorch caches memory for every new shape, and
+    with a new shape in each batch a long run would slowly fill the memory.
     """
     if not examples:
         raise ValueError("got no examples to collate, expected at least 1")
@@ -75,9 +75,7 @@ def _padded(arrays: Sequence[np.ndarray], *, multiple: int = 1) -> Tensor:
 def _padded_reachability(examples: Sequence[Example]) -> Tensor:
     """[B, A, S], padded along both agents and segments."""
     agents = max(1, *(len(example.agents) for example in examples))
-    per_segment = [np.zeros((len(example.segments.kind), agents), np.float32) for example in examples]
-    for array, example in zip(per_segment, examples, strict=True):
-        array[:, : len(example.agents)] = example.reachability.T
+    per_segment = [np.pad(example.reachability.T, ((0, 0), (0, agents - len(example.agents)))) for example in examples]
     return _padded(per_segment, multiple=_SEGMENT_MULTIPLE).transpose(1, 2)
 
 

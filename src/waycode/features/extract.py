@@ -17,7 +17,7 @@ _MIN_CHORD_M = 0.1  # a segment with a shorter chord is a ring: its first side g
 
 
 class FeatureError(WaycodeError, ValueError):
-    """A scene that does not fit the features that were asked for."""
+    """A scene that does not fit the requested features."""
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -38,7 +38,7 @@ class MapSegments:
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class SegmentedMap:
-    """All segments of a map. They hold for all steps of a scenario: only traffic lights and the selection change."""
+    """All segments of a map, for all steps of a scenario: only traffic lights and the selection change."""
 
     map: MapFeatures
     config: FeatureConfig
@@ -49,7 +49,10 @@ class SegmentedMap:
 
 @dataclass(frozen=True, kw_only=True)
 class Example:
-    """One scene as arrays: the scene at the current step, its modelled agents, and their futures."""
+    """One scene as arrays: the current step, its modelled agents and their futures.
+
+    Fields as in `SceneFeatures`, `Agents` and `Batch`, without the batch axis and without padding.
+    """
 
     segments: MapSegments
     history: Float32[np.ndarray, "N H 7"]

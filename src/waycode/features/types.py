@@ -38,9 +38,9 @@ VELOCITY_CHANNELS = slice(4, 6)  # vx, vy of these
 
 @dataclass(frozen=True, kw_only=True)
 class FeatureConfig:
-    """How scenes become tensors."""
+    """Sizes and distances of the tensors of a scene."""
 
-    points_per_segment: int = 10
+    points_per_segment: int = 10  # of every map segment, evenly spaced
     segment_length_m: float = 18.0  # at most; polylines are split into segments of equal length
     history_steps: int = 11  # including the current step
     future_steps: int = 80
@@ -74,7 +74,7 @@ class SceneFeatures(_Tensors):
     segment_signal: Int[Tensor, "B S"]  # `SignalState` of the lane's traffic light plus 1; 0 without a light
     segment_speed_limit: Float[Tensor, "B S"]  # m/s; 0 where unknown
     segment_pose: Float[Tensor, "B S 3"]  # x, y, heading in the scene frame
-    segment_mask: Bool[Tensor, "B S"]
+    segment_mask: Bool[Tensor, "B S"]  # False for padding, as all masks
     track_history: Float[Tensor, "B N H 7"]  # in the track's frame at the current step, see `HISTORY_CHANNELS`
     track_size_m: Float[Tensor, "B N 2"]  # length, width
     track_kind: Int[Tensor, "B N"]  # `TrackType`
@@ -94,7 +94,7 @@ class Agents(_Tensors):
 
 @dataclass(frozen=True, kw_only=True)
 class Batch(_Tensors):
-    """Scenes, their modelled agents and what these did: the input of a training step."""
+    """Scenes, their modelled agents and the recorded futures of these: the input of a training step."""
 
     scene: SceneFeatures
     agents: Agents

@@ -34,6 +34,7 @@ class Model(nn.Module):
         return sum(parameter.numel() for parameter in self.parameters())
 
     def codebook(self, num_levels: int = 2) -> Codebook:
+        """All tokens that search can choose from, with `num_levels` levels per latent dimension."""
         return Codebook(num_levels, self.config.token_dim)
 
     def encode_scene(self, scene: SceneFeatures, agents: Agents) -> SceneEmbedding:
@@ -71,8 +72,8 @@ class PrefixDecoder:
         """Appends a token to each of the prefixes `state[parents]` and decodes the longer prefixes.
 
         Args:
-            state: what the last call returned first: the prefix cache, or the latents [R, K', n, D] if the model is
-                not causal (a new token then changes the hidden states of its prefix); None for empty prefixes.
+            state: the state that the last call returned; None for empty prefixes. It is the prefix cache, or the
+                latents [R, K', n, D] if the model is not causal: a new token then changes the states of its prefix.
             parents: indices of the prefixes to extend.
             tokens: the token to append to each.
         """

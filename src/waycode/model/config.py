@@ -1,4 +1,4 @@
-"""The configuration of the autoencoder; the paper's ablations are settings of it. Configs from JSON, type-checked."""
+"""The configuration of the autoencoder, with the paper's ablations as settings; configs from JSON with type checks."""
 
 import math
 from collections.abc import Mapping
@@ -69,7 +69,7 @@ def config_from_json(kind: type[AnyConfig], content: Any, *, name: str = "") -> 
 
     Args:
         kind: the dataclass.
-        content: what JSON holds for it.
+        content: the parsed JSON object.
         name: dotted path of the config inside its parent, for messages.
     """
     if not isinstance(content, Mapping):
@@ -83,7 +83,7 @@ def config_from_json(kind: type[AnyConfig], content: Any, *, name: str = "") -> 
 
 
 def _typed(kind: Any, value: Any, *, name: str) -> Any:
-    """The value as its type; JSON has no enums, and writes whole floats as integers."""
+    """The value converted to its type: JSON has no enums, and writes whole floats as integers."""
     if is_dataclass(kind):
         return config_from_json(kind, value, name=name)  # type: ignore[arg-type]
     if isinstance(kind, EnumType) and value in list(kind):

@@ -8,7 +8,7 @@ computes only one new token and the registers, for all K candidates of all R row
 from dataclasses import dataclass
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -61,6 +61,8 @@ class PrefixCache:
 
 
 class Decoder(nn.Module):
+    """Transformer over latents and registers; the first register holds the trajectory."""
+
     time_s: Tensor  # [T]
     reach_m: Tensor  # [C - 2, 1]: scale of each free control point
     mean_basis: Tensor  # [T, C - 2]
@@ -139,31 +141,20 @@ class Decoder(nn.Module):
         if not self.config.causal:  # every prefix has hidden states of its own
             decoded = [self.decode(latents[:, None, :length], scene) for length in range(1, count + 1)]
             return torch.cat([mean for mean, _ in decoded], dim=1), torch.cat([std for _, std in decoded], dim=1)
-        visible = causal_mask(count).to(latents.device)
-        latent_keys_values = self._latent_keys_and_values(latents, scene, mask=visible)
-        x = self.registers.expand(len(latents), count, -1, -1)  # [R, N, registers, d]
-        # Registers attend to each other and to the tokens of their prefix: [N, 1, 1, N + registers].
-        mask = functional.pad(visible, (0, x.shape[2]), value=True)[:, None, None]
-        scene_mask = scene.tokens.mask[:, None, None]
-        layers = zip(self.blocks, latent_keys_values, scene.keys_values, strict=True)
-        for block, (key, value), scene_keys_values in layers:
-            key, value = (part.expand(-1, count, -1, -1, -1) for part in (key, value))
-            own_key, own_value = block.own_keys_and_values(x)
-            both = (torch.cat([key, own_key], dim=3), torch.cat([value, own_value], dim=3))
-            x = block(x, both, scene_keys_values, mask=mask, scene_mask=scene_mask)
-        return self._trajectories(self.norm(x[:, :, 0]), scene)
-
-    def _latent_keys_and_values(
-        self, latents: Float[Tensor, "R N D"], scene: SceneEmbedding, *, mask: Bool[Tensor, "N N"]
-    ) -> list[KeysValues]:
-        """Keys and values of a code, per layer, each [R, 1, h, N, e] (causal decoders only)."""
-        x, cached = self._embed_latents(latents[:, None], 0), []
-        scene_mask = scene.tokens.mask[:, None, None]
+        x = self._embed_latents(latents[:, None], 0)  # [R, 1, N, d]: all prefixes share the states of the latents
+        y = self.registers.expand(len(latents), count, -1, -1)  # [R, N, registers, d]: one set per prefix
+        causal, scene_mask = causal_mask(count).to(latents.device), scene.tokens.mask[:, None, None]
+        # Registers attend to each other and to the latents of their prefix.
+        mask = functional.pad(causal, (0, y.shape[2]), value=True)[:, None, None]  # [N, 1, 1, N + registers]
         for layer, (block, scene_keys_values) in enumerate(zip(self.blocks, scene.keys_values, strict=True)):
-            cached.append(block.own_keys_and_values(x))
+            key, value = block.own_keys_and_values(x)  # [R, 1, h, N, e]
             if layer + 1 < len(self.blocks):  # nothing reads the latents after the last layer
-                x = block(x, cached[-1], scene_keys_values, mask=mask, scene_mask=scene_mask)
-        return cached
+                x = block(x, (key, value), scene_keys_values, mask=causal, scene_mask=scene_mask)
+            key, value = (part.expand(-1, count, -1, -1, -1) for part in (key, value))  # [R, N, h, N, e]
+            own_key, own_value = block.own_keys_and_values(y)
+            both = (torch.cat([key, own_key], dim=3), torch.cat([value, own_value], dim=3))
+            y = block(y, both, scene_keys_values, mask=mask, scene_mask=scene_mask)
+        return self._trajectories(self.norm(y[:, :, 0]), scene)
 
     def _embed_latents(self, latents: Float[Tensor, "R K n D"], first: int) -> Float[Tensor, "R K n d"]:
         """Embeds latents at the positions from `first` on."""
@@ -175,11 +166,11 @@ class Decoder(nn.Module):
     def _trajectories(self, state: Float[Tensor, "R K d"], scene: SceneEmbedding) -> MeanAndStd:
         """Constant velocity plus a spline that starts at zero with zero slope: position and velocity never jump."""
         output, shape, free = self.head(state), state.shape[:2], self.config.spline_points - FIXED_POINTS
-        points_m = output[..., : 2 * free].view(*shape, free, 2) * self.reach_m
-        log_std_points = output[..., 2 * free :].view(*shape, self.config.spread_points, 2)
+        points_m = output[..., : 2 * free].view(*shape, free, 2) * self.reach_m  # [R, K, C - 2, 2]
+        log_std_points = output[..., 2 * free :].view(*shape, self.config.spread_points, 2)  # [R, K, C', 2]
         if self.correction is not None:
             offset_m, log_std_offset = self.correction(points_m, state, scene.tokens, scene.map_embedding)
             points_m, log_std_points = points_m + offset_m, log_std_points + log_std_offset
-        constant_velocity_m = scene.velocity_mps[:, None, None] * self.time_s[:, None]
+        constant_velocity_m = scene.velocity_mps[:, None, None] * self.time_s[:, None]  # [R, 1, T, 2]
         log_std = (self.spread_basis @ log_std_points).clamp(*_LOG_STD_RANGE)
         return constant_velocity_m + self.mean_basis @ points_m, log_std.exp()

@@ -50,6 +50,8 @@ class Attention(nn.Module):
 
 
 class FeedForward(nn.Module):
+    """Layer norm, then two linear layers; without the residual connection."""
+
     def __init__(self, width: int, hidden: int):
         super().__init__()
         self.norm = nn.LayerNorm(width)

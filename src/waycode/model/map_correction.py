@@ -1,7 +1,7 @@
 """Corrects decoded control points by the lanes and road edges next to them (ours, not in the paper).
 
-Cross-attention to the whole scene chooses the right path, but locates it only to about half a metre, which is all the
-margin that a lane has. Here every control point attends to the nearest map polylines, in its own frame, and moves.
+Cross-attention to the whole scene chooses the right path but locates it only to about half a metre, which is the whole
+margin within a lane. Here every control point attends to the nearest map polylines, in its own frame, and is moved.
 
 R rows (an agent in a scene), S scene tokens, K candidates, C free control points, Q = K * C of them in one axis, J
 nearest polylines of each, d width. Attribute names of modules are the names of parameters in saved models.
@@ -40,6 +40,8 @@ class _NearbyMap:
 
 
 class MapCorrection(nn.Module):
+    """Attention of every control point to the polylines next to it, then among the points of a trajectory."""
+
     position_basis: Tensor  # [C, C]: position of the spline at the time of each control point
     motion_basis: Tensor  # [C, C]: motion of the spline within the window around that time
     time_s: Tensor  # [C]
@@ -51,12 +53,11 @@ class MapCorrection(nn.Module):
         width, horizon_s = config.correction_width, config.features.future_steps * config.features.dt_s
         at = spline.control_times(config.spline_points)[fixed_points:]
         before, after = ((at + sign * _HALF_WINDOW_S / horizon_s).clamp(0, 1) for sign in (-1, 1))
-
-        def basis(fractions: Tensor) -> Tensor:
-            return spline.basis_at(fractions, config.spline_points)[:, fixed_points:]
-
-        self.register_buffer("position_basis", basis(at), persistent=False)
-        self.register_buffer("motion_basis", basis(after) - basis(before), persistent=False)
+        at_point, earlier, later = (
+            spline.basis_at(fractions, config.spline_points)[:, fixed_points:] for fractions in (at, before, after)
+        )
+        self.register_buffer("position_basis", at_point, persistent=False)
+        self.register_buffer("motion_basis", later - earlier, persistent=False)
         self.register_buffer("time_s", at * horizon_s, persistent=False)
         self.register_buffer("motion_s", (after - before) * horizon_s, persistent=False)
         self.embed_meaning = nn.Linear(config.width, width)  # of scene tokens: once per scene, see `SceneEmbedding`
@@ -112,7 +113,7 @@ class MapCorrection(nn.Module):
         ahead: Float[Tensor, "R K C 2"],
         polylines: MapPolylines,
         map_embedding: Float[Tensor, "R S d"],
-    ) -> "_NearbyMap":
+    ) -> _NearbyMap:
         """The polylines next to each control point, in its own frame."""
         shape, points = position.shape[:3], position.flatten(1, 2)  # [R, Q, 2]
         chosen, present = nearest_polylines(points.detach(), polylines)  # [R, Q, J]
@@ -145,9 +146,9 @@ class MapCorrection(nn.Module):
         )
 
     def _lane_offset_m(
-        self, x: Float[Tensor, "R K C d"], polylines: Float[Tensor, "R K C J_plus_1 d"], nearby: "_NearbyMap"
+        self, x: Float[Tensor, "R K C d"], polylines: Float[Tensor, "R K C J_plus_1 d"], nearby: _NearbyMap
     ) -> Float[Tensor, "R K C 2"]:
-        """Offset to the lane that is meant: to the nearest, unless attention prefers another."""
+        """Offset to a lane: to the nearest, unless the learned preference favours another."""
         preference = (self.prefer(x)[..., None, :] * polylines[..., 1:, :]).sum(dim=-1) / x.shape[-1] ** 0.5
         # The padded score wins where all lanes are far away.
         score = functional.pad(preference - nearby.lane_distance_m, (1, 0), value=-_FARTHEST_M)
@@ -160,6 +161,7 @@ class MapCorrection(nn.Module):
         Written as plain products: the fused attention of torch is slow for thousands of short sequences.
         """
         query = self.look.query(x).unflatten(-1, (_HEADS, -1))[:, :, :, None]  # [R, K, C, 1, h, e]
+        # Keys and values: [R, K, C, J + 1, h, e].
         key, value = self.look.key_value(polylines).unflatten(-1, (2, _HEADS, -1)).unbind(dim=-3)
         score = (query * key).sum(dim=-1) / key.shape[-1] ** 0.5
         share = score.masked_fill(~mask[..., None], -torch.inf).softmax(dim=3)  # [R, K, C, J + 1, h]

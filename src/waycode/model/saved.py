@@ -30,7 +30,7 @@ class ModelError(WaycodeError):
 
 @dataclass(frozen=True, kw_only=True)
 class SavedModel:
-    """A trained model with what was saved beside its weights."""
+    """A trained model with its thresholds and its card."""
 
     model: Model
     sigma_max_m: Mapping[int, float] = field(default_factory=dict)  # variance gate, by number of tokens

@@ -52,6 +52,8 @@ class SceneTokens:
 
 
 class SceneEncoder(nn.Module):
+    """Transformer over the map segments and road users nearest to each modelled agent."""
+
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
@@ -73,25 +75,23 @@ class SceneEncoder(nn.Module):
         agent_pose = scene.track_pose[scene_of_row, track_of_row]
         agent_token = scene.segment_mask.shape[1] + track_of_row
         velocity = scene.track_history[scene_of_row, track_of_row, -1][:, VELOCITY_CHANNELS]  # [R, 2]
+        count = self.config.max_scene_tokens
         chosen, mask = nearest_tokens(
-            poses[scene_of_row],
-            present[scene_of_row],
-            agent_token,
-            velocity_mps=velocity,
-            count=self.config.max_scene_tokens,
-        )
+            poses[scene_of_row], present[scene_of_row], agent_token, velocity_mps=velocity, count=count
+        )  # [R, S]
         flat = scene_of_row[:, None] * poses.shape[1] + chosen  # [R, S], index into all tokens of the batch
         pose = poses.flatten(0, 1)[flat]  # [R, S, 3]
+        relative_pose = to_agent_frame(pose, agent_pose)
         is_agent = chosen == agent_token[:, None]
         per_token = functional.pad(agents.reachability, (0, scene.track_mask.shape[1]))  # road users: 0
         reachability = per_token[scene_of_row, slot].gather(1, chosen)
-        relative_pose = relative_pose_features(pose, agent_pose, is_agent, reachability)
-        x = embedded.flatten(0, 1)[flat] + self.embed_place(relative_pose)  # [R, S, d]
+        place = relative_pose_features(relative_pose, is_agent, reachability)
+        x = embedded.flatten(0, 1)[flat] + self.embed_place(place)  # [R, S, d]
         local = None if self.config.neighbours is None else nearest_neighbours(pose, mask, self.config.neighbours)
         attention_mask = mask[:, None, None] if local is None else local[:, None]  # [R, 1, 1 or S, S]
         for layer in self.layers:
             x = layer(x, attention_mask)
-        polylines = _map_polylines(scene, flat, mask, pose, agent_pose, reachability)
+        polylines = _map_polylines(scene, flat, mask, relative_pose, reachability)
         return SceneTokens(tokens=self.norm(x), mask=mask, map=polylines, velocity_mps=velocity)
 
     def _embed_segments(self, scene: SceneFeatures) -> Float[Tensor, "B segments d"]:
@@ -129,21 +129,18 @@ def _map_polylines(
     scene: SceneFeatures,
     chosen: Int[Tensor, "R S"],
     mask: Bool[Tensor, "R S"],
-    pose: Float[Tensor, "R S 3"],
-    agent_pose: Float[Tensor, "R 3"],
+    relative_pose: Float[Tensor, "R S 3"],
     reachability: Float[Tensor, "R S"],
 ) -> MapPolylines:
-    """Shapes of the chosen tokens, which are indices into the segments and tracks of all scenes."""
+    """Shapes of the chosen tokens in the agents' frames; `chosen` indexes the segments and tracks of all scenes."""
     tracks = scene.track_mask.shape[1]
     points = functional.pad(scene.segment_points_m, (0, 0, 0, 0, 0, tracks)).flatten(0, 1)[chosen]  # [R, S, P, 2]
     kind = functional.pad(scene.segment_kind, (0, tracks), value=-1).flatten()[chosen]
-    ahead, left = to_agent_frame(pose[..., :2], agent_pose)
-    rotation = pose[..., 2] - agent_pose[:, None, 2]
-    cos, sin = rotation.cos()[..., None], rotation.sin()[..., None]
-    x, y = points.unbind(dim=-1)
-    placed = torch.stack([ahead[..., None] + cos * x - sin * y, left[..., None] + sin * x + cos * y], dim=-1)
+    ahead, left, rotation = relative_pose[..., None].unbind(dim=2)  # [R, S, 1]
+    cos, sin = rotation.cos(), rotation.sin()
+    x, y = points.unbind(dim=-1)  # [R, S, P]
     return MapPolylines(
-        points_m=placed,
+        points_m=torch.stack([ahead + cos * x - sin * y, left + sin * x + cos * y], dim=-1),
         is_lane=mask & (kind >= SegmentKind.LANE) & (kind < SegmentKind.ROAD_LINE),
         is_edge=mask & (kind >= SegmentKind.ROAD_EDGE) & (kind < SegmentKind.CROSSWALK),
         reachability=reachability,
@@ -174,7 +171,7 @@ def nearest_tokens(
         Indices of the selected tokens, and which of these are present.
     """
     agent_pose = poses[torch.arange(len(poses), device=poses.device), agent_token]
-    ahead, left = to_agent_frame(poses[..., :2], agent_pose)
+    ahead, left, _ = to_agent_frame(poses, agent_pose).unbind(dim=-1)  # [R, n]
     path = velocity_mps * LOOK_AHEAD_S  # [R, 2]
     along = (ahead * path[:, :1] + left * path[:, 1:]) / path.square().sum(dim=-1, keepdim=True).clamp(min=1e-6)
     along = along.clamp(0, 1)
@@ -184,13 +181,11 @@ def nearest_tokens(
     return index[:, :count], nearest[:, :count].isfinite()
 
 
-def to_agent_frame(
-    position_m: Float[Tensor, "R S 2"], agent_pose: Float[Tensor, "R 3"]
-) -> tuple[Float[Tensor, "R S"], Float[Tensor, "R S"]]:
-    """Distance in metres ahead and to the left of each agent."""
-    offset = position_m - agent_pose[:, None, :2]
-    cos, sin = agent_pose[:, 2].cos()[:, None], agent_pose[:, 2].sin()[:, None]
-    return cos * offset[..., 0] + sin * offset[..., 1], cos * offset[..., 1] - sin * offset[..., 0]
+def to_agent_frame(pose: Float[Tensor, "R S 3"], agent_pose: Float[Tensor, "R 3"]) -> Float[Tensor, "R S 3"]:
+    """Poses relative to each agent: metres ahead, metres to the left, heading difference (not wrapped)."""
+    x, y, rotation = (pose - agent_pose[:, None]).unbind(dim=-1)  # [R, S]
+    cos, sin = agent_pose[:, None, 2].cos(), agent_pose[:, None, 2].sin()
+    return torch.stack([cos * x + sin * y, cos * y - sin * x, rotation], dim=-1)
 
 
 def nearest_neighbours(pose: Float[Tensor, "R S 3"], mask: Bool[Tensor, "R S"], count: int) -> Bool[Tensor, "R S S"]:
@@ -210,14 +205,10 @@ def nearest_neighbours(pose: Float[Tensor, "R S 3"], mask: Bool[Tensor, "R S"], 
 
 
 def relative_pose_features(
-    pose: Float[Tensor, "R S 3"],
-    agent_pose: Float[Tensor, "R 3"],
-    is_agent: Bool[Tensor, "R S"],
-    reachability: Float[Tensor, "R S"],
+    relative_pose: Float[Tensor, "R S 3"], is_agent: Bool[Tensor, "R S"], reachability: Float[Tensor, "R S"]
 ) -> Float[Tensor, "R S 7"]:
-    """Scaled pose of tokens in the agent's frame, with their reachability from its lane."""
-    ahead, left = to_agent_frame(pose[..., :2], agent_pose)
-    rotation = pose[..., 2] - agent_pose[:, None, 2]
+    """Scaled poses of tokens in the agent's frame (`to_agent_frame`), with their reachability from its lane."""
+    ahead, left, rotation = relative_pose.unbind(dim=-1)  # [R, S]
     distance = torch.log1p(torch.hypot(ahead, left))
     scaled = [ahead / _POSITION_SCALE_M, left / _POSITION_SCALE_M]
     return torch.stack([*scaled, rotation.cos(), rotation.sin(), distance, is_agent.to(ahead), reachability], dim=-1)

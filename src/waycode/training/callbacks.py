@@ -1,4 +1,4 @@
-"""Callbacks of a run: figures of every step, validation with the model of the moment, a stop between two steps."""
+"""Callbacks of a run: logs of every step, validation of the current model, a stop between two steps."""
 
 import csv
 import json
@@ -27,8 +27,8 @@ _SHOWN_DIGITS = 6
 Validate = Callable[[Model, Dataset], tuple[dict[str, float], dict[int, float]]]
 
 
-class RunStopped(Exception):  # noqa: N818 (nothing went wrong: the user asked for it)
-    """The run was asked to stop, and has saved everything up to this step."""
+class RunStopped(Exception):  # noqa: N818 (no error: the user requested it)
+    """The run was stopped on request, and has saved everything up to this step."""
 
     def __init__(self, step: int):
         self.step = step
@@ -58,22 +58,19 @@ class ValidationReport:
     figures: dict[str, float] = field(default_factory=dict)  # ADE in metres, by `column/tokens`
 
 
-@dataclass(frozen=True)
-class _Step:
-    loss: float
-    ade_m: float
-    samples: int
-    seconds: float
-    waited_s: float
-
-
 class Journal(Callback):
-    """Times every step; writes a CSV file and TensorBoard events. The class name is a key of checkpoints."""
+    """Times every step; writes a CSV file and TensorBoard events. The class name is a key of checkpoints.
+
+    Args:
+        data: measures the time spent waiting for batches.
+        path: of the CSV file.
+        on_step: called with the means over the last steps, after every step.
+    """
 
     def __init__(self, data: SceneData, path: Path, on_step: Callable[[StepReport], None]):
         self.data, self.path, self.on_step = data, path, on_step
         self.effort = Effort()
-        self._recent: deque[_Step] = deque(maxlen=_WRITE_EVERY)
+        self._recent: deque[tuple[float, ...]] = deque(maxlen=_WRITE_EVERY)  # loss, ADE, samples, seconds, waited
         self._began = 0.0
 
     def state_dict(self) -> dict[str, Any]:
@@ -94,27 +91,21 @@ class Journal(Callback):
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
     ) -> None:
         waited_s = self.data.take_waited_s()
-        step = _Step(
-            loss=float(outputs["loss"]),
-            ade_m=float(outputs["ade"]),
-            samples=int(batch.agents.mask.sum()),
-            seconds=time.perf_counter() - self._began + waited_s,
-            waited_s=waited_s,
-        )
-        self._recent.append(step)
+        seconds, samples = time.perf_counter() - self._began + waited_s, int(batch.agents.mask.sum())
         self.effort.steps += 1
-        self.effort.samples += step.samples
-        self.effort.seconds += step.seconds
+        self.effort.samples += samples
+        self.effort.seconds += seconds
         self.effort.waited_s += waited_s
-        count, seconds = len(self._recent), sum(step.seconds for step in self._recent)
+        self._recent.append((float(outputs["loss"]), float(outputs["ade"]), samples, seconds, waited_s))
+        loss, ade_m, recent_samples, recent_s, recent_waited_s = map(sum, zip(*self._recent, strict=True))
         report = StepReport(
             step=trainer.global_step,
-            loss=sum(step.loss for step in self._recent) / count,
-            ade_m=sum(step.ade_m for step in self._recent) / count,
+            loss=loss / len(self._recent),
+            ade_m=ade_m / len(self._recent),
             sigma=_autoencoder(pl_module).sigma,
             learning_rate=float(trainer.optimizers[0].param_groups[0]["lr"]),
-            samples_per_s=sum(step.samples for step in self._recent) / seconds,
-            waiting_share=sum(step.waited_s for step in self._recent) / seconds,
+            samples_per_s=recent_samples / recent_s,
+            waiting_share=recent_waited_s / recent_s,
         )
         if trainer.global_step % _WRITE_EVERY == 0:
             append_row(self.path, report)
@@ -123,7 +114,17 @@ class Journal(Callback):
 
 
 class Validation(Callback):
-    """Validates every so many steps: writes the figures, and saves the model with its thresholds and its card."""
+    """Validates every `validate_every` steps: writes the figures, and saves the model with its thresholds and card.
+
+    Args:
+        dataset: validation scenes.
+        validate: computes the figures.
+        journal: measures the effort, for the card.
+        data: origin of the model, for the card.
+        model_folder: the model is saved here.
+        table: JSON Lines file, a row per validation.
+        on_report: called after every validation.
+    """
 
     def __init__(
         self,
@@ -169,7 +170,7 @@ class Validation(Callback):
 
 
 class Stopping(Callback):
-    """Ends the run between two steps when asked to, with a checkpoint of exactly that step."""
+    """Ends the run after the current step when requested, with a checkpoint of exactly that step."""
 
     def __init__(self, checkpoint: Path, stop_requested: Callable[[], bool]):
         self.checkpoint, self.stop_requested = checkpoint, stop_requested

@@ -40,7 +40,7 @@ class TrainingData:
 
     training: DatasetInfo
     validation: DatasetInfo
-    num_agents: int  # that can be modelled, in the training scenes
+    num_agents: int  # agents of the training scenes that can be modelled
     init: str | None = None  # name or folder of the initial weights
     init_is_free: bool = True  # whether these may be redistributed
 
@@ -70,7 +70,7 @@ def model_card(
 
     Args:
         config: of the run.
-        data: what the model was trained on.
+        data: origin of the model.
         step: steps done so far.
         sigma: noise of the tokens at this step.
         num_parameters: of the model.

@@ -1,4 +1,4 @@
-"""The configuration of a training run; recipes are functions that return one. Overrides from the command line."""
+"""The configuration of a training run, its recipes, and overrides from the command line."""
 
 import ast
 import json
@@ -157,7 +157,7 @@ RECIPES: dict[str, Callable[[], TrainingConfig]] = {
 def override(config: TrainingConfig, settings: Sequence[str]) -> TrainingConfig:
     """Changes fields of the configuration by settings such as `noise.target_ade_m=0.8`; names and types are checked.
 
-    Not by tyro: it answers an error by printing a box and leaving the process, and does not list available names.
+    tyro is not used for this: on an error it prints a box and exits, and it does not list the available names.
     """
     content = config_as_json(config)
     for setting in settings:
@@ -199,7 +199,7 @@ def config_changes(before: Mapping[str, Any], after: Mapping[str, Any]) -> list[
 
 
 def check_fit(dataset: Dataset, features: FeatureConfig) -> None:
-    """Refuses a dataset that is empty or has another time step than the model."""
+    """Raises `TrainingError` for a dataset that is empty or has another time step than the model."""
     if len(dataset) == 0:
         raise TrainingError(f"{dataset.folder} has no scenes")
     dt_s = dataset[0].dt_s

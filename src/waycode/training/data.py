@@ -1,4 +1,4 @@
-"""Training examples from datasets. The scenes and agents of step k are a pure function of the seed and k.
+"""Training examples from datasets. The scenes and agents of step k depend on the seed and k alone.
 
 A resumed run hence continues with exactly the batches of an uninterrupted one.
 """
@@ -15,7 +15,7 @@ from jaxtyping import Bool, Float, Int
 from torch.utils import data
 
 from waycode.dataset.dataset import Dataset
-from waycode.dataset.workers import run_tasks
+from waycode.dataset.workers import map_tasks
 from waycode.features import Batch, Example, collate, extract, mirror
 from waycode.scene import Scene, TrackType
 from waycode.scene.manoeuvre import Manoeuvre, classify
@@ -26,7 +26,7 @@ _MIN_OBSERVED_STEPS = 30  # of a modelled agent's future
 _OFF_MAP_M = 15.0  # from the nearest lane
 _STANDING_SHARE = 0.3  # weight of standing agents, compared with agents of other manoeuvres
 _SCENES_PER_TASK = 100
-_SCENES_PER_RUN, _SCENES_PER_WINDOW = 50, 1600  # a dataset keeps files with 2,048 scenes open
+_SCENES_PER_RUN, _SCENES_PER_WINDOW = 50, 1600  # a window fits in the files that a dataset keeps open: 2,048 scenes
 
 AgentKind = tuple[int, Manoeuvre]  # type of the track, and its manoeuvre
 SceneAgents = list[tuple[int, AgentKind]]  # the tracks of a scene that can be modelled
@@ -59,20 +59,16 @@ def index_agents(
         on_scenes: called with the number of scenes of each finished part.
     """
     count = len(dataset)
-    parts = {
-        str(start): range(start, min(start + _SCENES_PER_TASK, count)) for start in range(0, count, _SCENES_PER_TASK)
-    }
-    tasks = {name: (dataset.folder, scenes) for name, scenes in parts.items()}
-    agents: dict[str, list[SceneAgents]] = {}
-    for name, part in run_tasks(tasks, _agents_of, workers=workers if len(tasks) > 1 else 1):
-        agents[name] = part
+    parts = [range(start, min(start + _SCENES_PER_TASK, count)) for start in range(0, count, _SCENES_PER_TASK)]
+    tasks = [(dataset.folder, part) for part in parts]
+    found: list[SceneAgents] = []
+    for part in map_tasks(_agents_of, tasks, workers=workers if len(tasks) > 1 else 1):
+        found += part
         on_scenes(len(part))
-    found = [scene for name in parts for scene in agents[name]]
-    weights = balancing_weights([kind for scene in found for _, kind in scene])
     return AgentIndex(
         starts=np.cumsum([0] + [len(scene) for scene in found]),
         tracks=np.array([track for scene in found for track, _ in scene], np.int64),
-        weights=weights,
+        weights=balancing_weights([kind for scene in found for _, kind in scene]),
     )
 
 
@@ -93,9 +89,9 @@ def modelled_agents(scene: Scene) -> list[int]:
 
 
 def leaves_map(scene: Scene, agents: Sequence[int]) -> Bool[np.ndarray, " agents"]:
-    """Vehicles whose last observed position is off the map: maps are cropped around the ego.
+    """Which agents are vehicles whose last observed position is off the map.
 
-    The road beyond the map is unknown, and training on such futures teaches a model not to trust the map.
+    Maps are cropped around the ego. Training on futures beyond the crop would teach a model not to trust the map.
     """
     if len(scene.map.lanes) == 0:
         return np.zeros(len(agents), np.bool_)
@@ -152,15 +148,20 @@ class Examples(data.Dataset[Example]):
 class StepSampler(data.Sampler[list[tuple[int, int]]]):
     """The (scene, seed) keys of every step from `first_step` on, in passes over shuffled scenes.
 
-    Neighbouring scenes stay within a window of the pass, because they are in the same file: opening a file costs more
-    than reading a scene of it.
+    Neighbouring scenes stay within a window of the pass, because they are in the same file, and opening a file costs
+    more than reading a scene.
+
+    Args:
+        scenes: indices of the scenes to draw from.
+        config: gives the seed, the number of steps and the scenes per batch.
+        first_step: the first step to yield.
     """
 
     def __init__(self, scenes: Sequence[int], config: TrainingConfig, first_step: int = 0):
         self.scenes, self.config, self.first_step = np.asarray(scenes), config, first_step
 
     def __len__(self) -> int:
-        return self.config.steps  # of the whole run: the trainer counts from its beginning even if it is resumed
+        return self.config.steps  # of the whole run: the trainer counts from step 0 even if the run is resumed
 
     def __iter__(self) -> Iterator[list[tuple[int, int]]]:
         size = min(self.config.scenes_per_batch, len(self.scenes))

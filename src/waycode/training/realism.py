@@ -1,9 +1,8 @@
 """The realism loss: rules that the trajectory of any code must keep (ours, not in the paper).
 
-Search tries every code in every scene, but reconstruction trains only the codes that fit the recording: what "turn
-left" decodes to where no lane turns left is left to chance. Random codes have no recording to compare with, but a car
-must still be able to drive what they decode to: on lanes that it can reach, clear of road edges, within the limits of
-tyres and steering.
+Search decodes every code in every scene, but reconstruction trains only the codes that fit the recording. The code of
+a left turn is untrained where no lane turns left. Random codes have no recording to compare with, but their
+trajectories must be drivable: on reachable lanes, clear of road edges, within the limits of tyres and steering.
 
 R rows (an agent in a scene), K candidates, T steps, Q points of these, S scene tokens (map polylines).
 """
@@ -25,7 +24,7 @@ _STRIDE = 8  # every eighth step suffices to locate a trajectory
 LANE_HALF_WIDTH_M = 1.9  # during a lane change, the distance to the nearer centreline stays below this
 _MAP_KNOWN_M = 8.0  # without any lane within this distance, the map has ended or the place is not for driving
 EDGE_MARGIN_M = 0.25
-_EDGE_WEIGHT, _LANE_WEIGHT, MOTION_WEIGHT = 3.0, 1.0, 0.3  # per metre, metre, m/s^2
+_EDGE_WEIGHT, _LANE_WEIGHT, MOTION_WEIGHT = 3.0, 1.0, 0.3  # per metre, per metre, per m/s^2
 # Well within the limits of `waycode.evaluation.realism`, and beyond what nearly all recorded cars do.
 LIMIT_LONGITUDINAL_MPS2, LIMIT_LATERAL_MPS2, _LIMIT_CURVATURE_1PM = 4.5, 4.0, 0.22
 _MIN_CURVATURE_SPEED_MPS = 2.0  # curvature is not measured below this speed
@@ -41,6 +40,7 @@ class Cars:
 
 
 def cars_of(batch: Batch) -> Cars:
+    """Types and sizes of the modelled agents of all scenes."""
     scene_of_row, slot = batch.agents.mask.nonzero(as_tuple=True)
     track = batch.agents.track[scene_of_row, slot]
     length, width = batch.scene.track_size_m[scene_of_row, track].unbind(dim=-1)
@@ -51,7 +51,15 @@ def cars_of(batch: Batch) -> Cars:
 def random_codes(
     rows: int, count: int, length: int, *, token_dim: int, generator: torch.Generator
 ) -> Float[Tensor, "R K n D"]:
-    """Random codes as search tries them: with two levels for even rows, with three for odd rows."""
+    """Random codes as search decodes them: two levels per dimension in even rows, three in odd rows.
+
+    Args:
+        rows: number of rows R.
+        count: codes per row, K.
+        length: tokens per code, n.
+        token_dim: latent dimensions D.
+        generator: source of randomness.
+    """
     shape = (rows, count, length, token_dim)
     two = 2.0 * torch.randint(0, 2, shape, generator=generator) - 1
     three = torch.randint(0, 3, shape, generator=generator) - 1.0
@@ -79,10 +87,8 @@ def realism_loss(
     """
     with torch.no_grad():
         observed = valid[:, None, _STRIDE - 1 :: _STRIDE]
-        outside_m, depth_m = (
-            off_lane_m(recorded_m[:, None], polylines),
-            into_edge_m(recorded_m[:, None], polylines, cars),
-        )
+        outside_m = off_lane_m(recorded_m[:, None], polylines)  # [R, 1, T / stride]
+        depth_m = into_edge_m(recorded_m[:, None], polylines, cars)
         keeps_lanes = cars.is_car & ~((outside_m > 0) & observed).any(dim=-1)[:, 0]
         keeps_clear = cars.is_car & ~((depth_m > EDGE_MARGIN_M) & observed).any(dim=-1)[:, 0]
     lanes = off_lane_m(mean_m, polylines).mean(dim=(1, 2)) * keeps_lanes
@@ -94,7 +100,7 @@ def realism_loss(
 def off_lane_m(mean_m: Float[Tensor, "R K T 2"], polylines: MapPolylines) -> Float[Tensor, "R K _"]:
     """Distance of trajectories outside the lanes reachable from the agent's lane; 0 where the map is unknown."""
     points = mean_m[:, :, _STRIDE - 1 :: _STRIDE]
-    shape, flat = points.shape[:3], points.flatten(1, 2)
+    shape, flat = points.shape[:3], points.flatten(1, 2)  # [R, Q, 2]
     squared = squared_distances_to_polylines(flat, polylines)
     reachable_lanes = polylines.is_lane & (polylines.reachability > 0)
     lateral, distance = distance_to_nearest(flat, polylines, squared, reachable_lanes)
@@ -110,8 +116,8 @@ def into_edge_m(mean_m: Float[Tensor, "R K T 2"], polylines: MapPolylines, cars:
     ahead = motion / (motion.square().sum(dim=-1, keepdim=True) + 1e-4).sqrt()  # below 1 cm per step: one disc
     reach = (cars.length_m - cars.width_m).clamp(min=0) / 2
     along = torch.stack([-reach, torch.zeros_like(reach), reach], dim=-1)[:, None, None, :, None]  # [R, 1, 1, 3, 1]
-    discs = mean_m[:, :, _STRIDE - 1 :: _STRIDE, None] + along * ahead[..., None, :]
-    points = discs.flatten(1, 3)
+    discs = mean_m[:, :, _STRIDE - 1 :: _STRIDE, None] + along * ahead[..., None, :]  # [R, K, T / stride, 3, 2]
+    points = discs.flatten(1, 3)  # [R, Q, 2]
     squared = squared_distances_to_polylines(points, polylines)
     _, distance = distance_to_nearest(points, polylines, squared, polylines.is_edge)
     depth = (cars.width_m[:, None] / 2 + EDGE_MARGIN_M - distance).clamp(min=0)
@@ -139,8 +145,8 @@ def distance_to_nearest(
 ) -> tuple[Float[Tensor, "R Q"], Float[Tensor, "R Q"]]:
     """Lateral distance to the nearest of the polylines `among`, and the distance (infinite if there is none).
 
-    The lateral distance ignores how far a point is past the end of the polyline. `squared_m2` is what
-    `squared_distances_to_polylines` gives for the points.
+    The lateral distance ignores how far a point is past the end of the polyline. `squared_m2` is the result of
+    `squared_distances_to_polylines` for the points.
     """
     value, chosen = squared_m2.masked_fill(~among[:, None], torch.inf).min(dim=-1, keepdim=True)  # [R, Q, 1]
     rows = torch.arange(len(points), device=points.device)[:, None, None]

@@ -28,7 +28,7 @@ _CHECKPOINT_FILE, _TABLE_FILE, _METRICS_FILE, _LOG_FOLDER = "last.ckpt", "valida
 
 @dataclass(frozen=True, kw_only=True)
 class Hooks:
-    """Callbacks for progress, and a request to stop."""
+    """Callbacks for progress and for a request to stop."""
 
     on_scenes: Callable[[int], None] = lambda count: None  # number of scenes indexed before the first step
     on_step: Callable[[StepReport], None] = lambda report: None
@@ -51,11 +51,11 @@ def train(
     """Trains a model and returns its folder.
 
     Args:
-        config: everything else that the result depends on; see the recipes in `training.config`.
+        config: model and training; see the recipes in `training.config`.
         data: dataset to train on.
         validation: dataset to validate on.
         out: folder of the run, new or empty.
-        validate: computes the validation figures, such as `waycode.evaluation.judge.ReconstructionJudge()`.
+        validate: computes the validation figures, such as `evaluation.reconstruction.ReconstructionFigures()`.
         init: initial weights: a bundled model's name, a model's folder or a run's folder.
         resume: continue the run in `out` from its last checkpoint; the result is that of an uninterrupted run.
         workers: processes that read scenes; 0 reads them in this process.
@@ -101,7 +101,7 @@ def last_step(out: Path) -> int:
 
 
 def _fit(module: AutoencoderModule, scenes: SceneData, *, out: Path, callbacks: list[lightning.Callback]) -> None:
-    """Makes the steps that remain."""
+    """Trains from the last checkpoint, or from step 0 without one, to the last step."""
     config, checkpoint = module.config, out / _CHECKPOINT_FILE
     keep = ModelCheckpoint(
         out, filename="last", every_n_train_steps=config.checkpoint_every, enable_version_counter=False
@@ -125,7 +125,7 @@ def _fit(module: AutoencoderModule, scenes: SceneData, *, out: Path, callbacks: 
 
 
 def _check_folder(out: Path, config: TrainingConfig, *, resume: bool) -> None:
-    """Refuses a folder that holds anything but this run."""
+    """Raises `TrainingError` for a folder that holds anything but this run."""
     if out.exists() and not out.is_dir():
         raise TrainingError(f"{out} is a file: expected a folder, or the name of a new one")
     path = out / RUN_FILE
@@ -135,7 +135,7 @@ def _check_folder(out: Path, config: TrainingConfig, *, resume: bool) -> None:
         return
     if not resume:
         raise TrainingError(f"{out} holds a run already: --resume goes on with it, or choose another folder")
-    # A field that did not exist when the run began has had its default ever since.
+    # Fields that did not exist when the run began have their defaults.
     before = _with_defaults(json.loads(path.read_text()), config_as_json(TrainingConfig()))
     found = config_changes(before, config_as_json(config))
     if found:
