@@ -145,7 +145,7 @@ def test_a_damaged_shard_is_named(folder: Path, content: bytes | str | None) -> 
         path.write_bytes(content)
     dataset = Dataset(folder)
     assert dataset[0].id == IDS[0]
-    with pytest.raises(DatasetError, match=r"shard-00001.parquet cannot be read .* `waycode data check` tells"):
+    with pytest.raises(DatasetError, match=r"shard-00001.parquet cannot be read .* `waycode data check` lists"):
         dataset[5]
 
 
