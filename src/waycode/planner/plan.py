@@ -82,6 +82,27 @@ class Plan:
             raise PlannerError(f"the plan in JSON is damaged ({error!r:.200})") from error
 
 
+def search_message(status: PlanStatus, *, found: int, asked: int, rank: int, doubt: str | None) -> str:
+    """The status of a plan as a sentence.
+
+    Args:
+        status: of the plan.
+        found: number of tokens of the plan.
+        asked: requested number of tokens.
+        rank: of the plan in the beam, from 0.
+        doubt: see `ranking.uncertainty_reason`.
+    """
+    which = ("the best plan" if rank == 0 else f"plan {rank + 1}") + f" of {found} token{'s' if found > 1 else ''}"
+    sentence = {
+        PlanStatus.FOUND: which,
+        PlanStatus.UNCERTAIN: f"the model is uncertain of {which}",
+        PlanStatus.DEADLINE: which,
+        PlanStatus.NO_COST: "the objective is infinite or NaN for every trajectory: the plan is arbitrary",
+    }[status]
+    early = f"; the deadline left no time for {asked} tokens" if found < asked else ""
+    return sentence + ("" if doubt is None else f" ({doubt})") + early
+
+
 def _names() -> list[str]:
     return [field.name for field in fields(Plan) if field.name != "trace"]
 

@@ -5,7 +5,7 @@ Axes: K candidates, W beam entries, n tokens, D dimensions of a token, M cost le
 
 import math
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
 from functools import cached_property
 from typing import Any
@@ -16,12 +16,21 @@ from jaxtyping import Bool, Float
 from torch import Tensor
 
 from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
-from waycode.objectives import BaseObjective, Candidates, Objective, Setting, TerminalVariance, parse_objective
+from waycode.objectives import BaseObjective, Candidates, Objective, Setting, TerminalVariance
 from waycode.planner.codes import TokenCode, Tokens, as_code, as_float64, rounded_code
-from waycode.planner.plan import Plan, PlannerError, PlanStatus
+from waycode.planner.plan import Plan, PlannerError, PlanStatus, search_message
+from waycode.planner.ranking import (
+    as_function,
+    checked_costs,
+    cost_levels,
+    descent_cost,
+    named_costs,
+    too_uncertain,
+    uncertainty_reason,
+)
 from waycode.scene import Scene
 from waycode.scene.frames import rotate
-from waycode.search import SearchResult, as_levels, beam_search, refine
+from waycode.search import SearchResult, beam_search, refine
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -68,12 +77,12 @@ class View:
             refine_objective: the cost that gradient steps minimise; by default the differentiable parts of `objective`.
             deadline_s: time limit for search and refinement. The best plan found by then is returned.
         """
-        objective = _as_function(objective)
+        objective = as_function(objective)
         if refine_steps < 0:
             raise PlannerError(f"refine_steps is {refine_steps}, expected at least 0")
-        descended = objective if refine_objective is None else _as_function(refine_objective)
+        descended = objective if refine_objective is None else as_function(refine_objective)
         if refine_steps > 0:
-            _descent_cost(descended)  # raises before the search if the objective has no gradient
+            descent_cost(descended)  # raises before the search if the objective has no gradient
         began = self.clock()
         (plan,) = self.beam(
             objective, count=1, beam_width=beam_width, depth=depth, levels=levels, gate=gate, deadline_s=deadline_s
@@ -103,7 +112,7 @@ class View:
             count: number of plans to return; by default the whole beam.
             explain: compute `Plan.costs`, which evaluates the objective once more.
         """
-        objective, available = _as_function(objective), self.model.config.num_tokens
+        objective, available = as_function(objective), self.model.config.num_tokens
         depth = available if depth is None else depth
         if depth > available:
             raise PlannerError(f"depth is {depth}, expected 1 to {available}: the model has no more tokens")
@@ -122,17 +131,17 @@ class View:
         plans = []
         for rank, chosen in enumerate(found.chosen[0, :count].tolist()):
             candidate = found.decoded.select(slice(chosen, chosen + 1))
-            doubt = _uncertainty(candidate, limits)
+            doubt = uncertainty_reason(candidate, limits)
             status = found.status[0] if rank == 0 else PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
             costs = tuple(found.costs[0, rank].tolist())
             plans.append(
                 self._assembled(
                     candidate,
                     code=rounded_code(codes[rank], levels),
-                    costs=_named_costs(objective, candidate, costs) if explain else {},
+                    costs=named_costs(objective, candidate, costs) if explain else {},
                     levels=costs,
                     status=status,
-                    message=_search_message(status, found=found.depth, asked=depth, rank=rank, doubt=doubt),
+                    message=search_message(status, found=found.depth, asked=depth, rank=rank, doubt=doubt),
                     num_decodes=found.num_decodes,
                     timings_s=timings_s,
                     trace=trace,
@@ -178,9 +187,9 @@ class View:
         """
         if steps < 0:
             raise PlannerError(f"steps is {steps}, expected at least 0")
-        began, objective = self.clock(), _as_function(objective)
+        began, objective = self.clock(), as_function(objective)
         limits = self._gate_limits(plan.depth) if gate else None
-        descend = _descent_cost(objective)
+        descend = descent_cost(objective)
         is_descended = isinstance(objective, BaseObjective) and objective.differentiable
         visited: list[tuple[tuple[float, ...], Tensor, Candidates]] = []  # rank, latents, candidate
 
@@ -193,8 +202,8 @@ class View:
                     "candidates by differentiable operations; give such a refine_objective, or plan with refine_steps=0"
                 )
             with torch.no_grad():
-                rejected = limits is not None and bool(_too_uncertain(candidate, limits)[0])
-                compared = costs if is_descended or descend is objective else self._levels(objective, candidate)
+                rejected = limits is not None and bool(too_uncertain(candidate, limits)[0])
+                compared = costs if is_descended or descend is objective else cost_levels(objective, candidate)
             visited.append(((float(rejected), *compared[0].reshape(-1).tolist()), latents.detach()[0], candidate))
             return costs if costs.ndim == 1 else costs.sum(dim=1)
 
@@ -220,14 +229,14 @@ class View:
             )
         _, latents, seen = visited[best]
         candidate = replace(seen, position_m=seen.position_m.detach(), std_m=seen.std_m.detach())
-        doubt, reported = _uncertainty(candidate, limits), objective if report is None else report
-        costs = tuple(self._levels(reported, candidate)[0].tolist())
+        doubt, reported = uncertainty_reason(candidate, limits), objective if report is None else report
+        costs = tuple(cost_levels(reported, candidate)[0].tolist())
         status = PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
-        message = _search_message(status, found=plan.depth, asked=plan.depth, rank=0, doubt=doubt)
+        message = search_message(status, found=plan.depth, asked=plan.depth, rank=0, doubt=doubt)
         return self._assembled(
             candidate,
             code=rounded_code(latents, None),  # off the codebook's levels: no token ids
-            costs=_named_costs(reported, candidate, costs),
+            costs=named_costs(reported, candidate, costs),
             levels=costs,
             status=status,
             message=f"{message}; refined in {done}",
@@ -245,7 +254,7 @@ class View:
         """
         code, began = as_code(tokens, levels=levels, config=self.model.config), self.clock()
         candidate = self.decode_many(self._tensor(code.latents)[None])
-        doubt = _uncertainty(candidate, self.sigma_max_m)
+        doubt = uncertainty_reason(candidate, self.sigma_max_m)
         return self._assembled(
             candidate,
             code=code,
@@ -326,12 +335,12 @@ class View:
 
         return beam_search(
             extend,
-            lambda candidates: _costs(objective, candidates),
+            lambda candidates: checked_costs(objective, candidates),
             codebook=self.model.codebook(levels),
             num_rows=1,
             depth=depth,
             beam_width=beam_width,
-            gate=None if limits is None else lambda candidates, _: _too_uncertain(candidates, limits)[None],
+            gate=None if limits is None else lambda candidates, _: too_uncertain(candidates, limits)[None],
             tie_break=lambda candidates: candidates.final_std_m[None],  # among equal costs, the most certain (ours)
             deadline_s=deadline_s,
             clock=self.clock,
@@ -369,10 +378,6 @@ class View:
         cos, sin = np.cos(self.setting.start_heading_rad), np.sin(self.setting.start_heading_rad)
         return torch.tensor([[cos, sin], [-sin, cos]]).to(self.embedding.velocity_mps)
 
-    def _levels(self, objective: Objective, candidates: Candidates) -> Float[Tensor, "K M"]:
-        """The costs as numbers in lexicographic order."""
-        return as_levels(_costs(objective, candidates), num_rows=1, num_candidates=len(candidates))[0]
-
     def _assembled(self, candidate: Candidates, *, code: TokenCode, **fields: Any) -> Plan:
         """The plan of a single candidate (K = 1), in the world frame."""
         scene = self.scene
@@ -394,85 +399,3 @@ class View:
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return torch.tensor(values).to(self.embedding.velocity_mps)
-
-
-def _as_function(objective: Objective | str) -> Objective:
-    return parse_objective(objective) if isinstance(objective, str) else objective
-
-
-def _costs(objective: Objective, candidates: Candidates) -> Tensor | Sequence[Any]:
-    """The costs that an objective returns, checked, with a leading axis for the single row of a search."""
-    count = len(candidates)
-    costs = objective(candidates)
-    if isinstance(objective, BaseObjective) and isinstance(costs, Tensor) and costs.is_floating_point():
-        costs = costs.to(candidates.position_m.dtype)  # differences below the model's precision are ties
-    if isinstance(costs, np.ndarray):
-        costs = torch.tensor(costs)
-    if isinstance(costs, Tensor):
-        if costs.ndim not in (1, 2) or len(costs) != count:
-            shape = list(costs.shape)
-            raise PlannerError(f"the objective returned costs of shape {shape}, expected [{count}] or [{count}, M]")
-        return costs[None]
-    if not isinstance(costs, Sequence) or len(costs) != count:
-        raise PlannerError(
-            f"the objective returned {costs!r:.60}, expected a tensor [{count}] or [{count}, M], "
-            f"or a list of {count} values that can be ordered"
-        )
-    return costs
-
-
-def _named_costs(objective: Objective, candidate: Candidates, levels: Sequence[float]) -> dict[str, float]:
-    """The parts of the cost of a single candidate; for a plain function, its levels."""
-    if isinstance(objective, BaseObjective):
-        with torch.no_grad():
-            return {name: float(values[0]) for name, values in objective.explain(candidate).items()}
-    if len(levels) == 1:
-        return {"cost": levels[0]}
-    return {f"level {number}": value for number, value in enumerate(levels, start=1)}
-
-
-def _descent_cost(objective: Objective) -> Objective:
-    """The cost that gradient steps descend: the sum of the objective's differentiable parts."""
-    if not isinstance(objective, BaseObjective):
-        return objective  # a plain function is checked when it is called
-    parts = objective.differentiable_parts()
-    if not parts:
-        raise PlannerError(
-            f"{objective} has no gradient to refine the plan with: give a differentiable refine_objective, "
-            "such as TerminalVariance(), or plan with refine_steps=0"
-        )
-    return lambda candidates: torch.stack([part.levels(candidates).sum(dim=1) for part in parts]).sum(dim=0)
-
-
-def _too_uncertain(candidates: Candidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:
-    """The gate: final standard deviation above that of nearly all reconstructions (paper, section 4), or NaN."""
-    return ~(candidates.final_std_m <= limits[candidates.num_tokens])
-
-
-def _uncertainty(candidate: Candidates, limits: Mapping[int, float] | None) -> str | None:
-    """Why the gate rejects a single candidate; None if it does not, or if there is no threshold."""
-    limit, spread = (limits or {}).get(candidate.num_tokens), float(candidate.final_std_m[0])
-    if limit is None or spread <= limit:
-        return None
-    return f"its final standard deviation is {spread:.2f} m, above the limit of {limit:.2f} m"
-
-
-def _search_message(status: PlanStatus, *, found: int, asked: int, rank: int, doubt: str | None) -> str:
-    """The status of a plan as a sentence.
-
-    Args:
-        status: of the plan.
-        found: number of tokens of the plan.
-        asked: requested number of tokens.
-        rank: of the plan in the beam, from 0.
-        doubt: see `_uncertainty`.
-    """
-    which = ("the best plan" if rank == 0 else f"plan {rank + 1}") + f" of {found} token{'s' if found > 1 else ''}"
-    sentence = {
-        PlanStatus.FOUND: which,
-        PlanStatus.UNCERTAIN: f"the model is uncertain of {which}",
-        PlanStatus.DEADLINE: which,
-        PlanStatus.NO_COST: "the objective is infinite or NaN for every trajectory: the plan is arbitrary",
-    }[status]
-    early = f"; the deadline left no time for {asked} tokens" if found < asked else ""
-    return sentence + ("" if doubt is None else f" ({doubt})") + early

@@ -1,0 +1,80 @@
+"""How a search ranks candidates: the checked costs of an objective, its gradient for refinement, and the gate."""
+
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float
+from torch import Tensor
+
+from waycode.objectives import BaseObjective, Candidates, Objective, parse_objective
+from waycode.planner.plan import PlannerError
+from waycode.search import as_levels
+
+
+def as_function(objective: Objective | str) -> Objective:
+    """An objective as it is, or parsed from its text."""
+    return parse_objective(objective) if isinstance(objective, str) else objective
+
+
+def checked_costs(objective: Objective, candidates: Candidates) -> Tensor | Sequence[Any]:
+    """The costs that an objective returns, checked, with a leading axis for the single row of a search."""
+    count = len(candidates)
+    costs = objective(candidates)
+    if isinstance(objective, BaseObjective) and isinstance(costs, Tensor) and costs.is_floating_point():
+        costs = costs.to(candidates.position_m.dtype)  # differences below the model's precision are ties
+    if isinstance(costs, np.ndarray):
+        costs = torch.tensor(costs)
+    if isinstance(costs, Tensor):
+        if costs.ndim not in (1, 2) or len(costs) != count:
+            shape = list(costs.shape)
+            raise PlannerError(f"the objective returned costs of shape {shape}, expected [{count}] or [{count}, M]")
+        return costs[None]
+    if not isinstance(costs, Sequence) or len(costs) != count:
+        raise PlannerError(
+            f"the objective returned {costs!r:.60}, expected a tensor [{count}] or [{count}, M], "
+            f"or a list of {count} values that can be ordered"
+        )
+    return costs
+
+
+def named_costs(objective: Objective, candidate: Candidates, levels: Sequence[float]) -> dict[str, float]:
+    """The parts of the cost of a single candidate; for a plain function, its levels."""
+    if isinstance(objective, BaseObjective):
+        with torch.no_grad():
+            return {name: float(values[0]) for name, values in objective.explain(candidate).items()}
+    if len(levels) == 1:
+        return {"cost": levels[0]}
+    return {f"level {number}": value for number, value in enumerate(levels, start=1)}
+
+
+def descent_cost(objective: Objective) -> Objective:
+    """The cost that gradient steps descend: the sum of the objective's differentiable parts."""
+    if not isinstance(objective, BaseObjective):
+        return objective  # a plain function is checked when it is called
+    parts = objective.differentiable_parts()
+    if not parts:
+        raise PlannerError(
+            f"{objective} has no gradient to refine the plan with: give a differentiable refine_objective, "
+            "such as TerminalVariance(), or plan with refine_steps=0"
+        )
+    return lambda candidates: torch.stack([part.levels(candidates).sum(dim=1) for part in parts]).sum(dim=0)
+
+
+def too_uncertain(candidates: Candidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:
+    """The gate: final standard deviation above that of nearly all reconstructions (paper, section 4), or NaN."""
+    return ~(candidates.final_std_m <= limits[candidates.num_tokens])
+
+
+def uncertainty_reason(candidate: Candidates, limits: Mapping[int, float] | None) -> str | None:
+    """Why the gate rejects a single candidate; None if it does not, or if there is no threshold."""
+    limit, spread = (limits or {}).get(candidate.num_tokens), float(candidate.final_std_m[0])
+    if limit is None or spread <= limit:
+        return None
+    return f"its final standard deviation is {spread:.2f} m, above the limit of {limit:.2f} m"
+
+
+def cost_levels(objective: Objective, candidates: Candidates) -> Float[Tensor, "K M"]:
+    """The costs as numbers in lexicographic order."""
+    return as_levels(checked_costs(objective, candidates), num_rows=1, num_candidates=len(candidates))[0]
