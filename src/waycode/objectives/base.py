@@ -8,7 +8,7 @@ import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
-from functools import cached_property
+from functools import cache, cached_property
 from math import isfinite
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
@@ -39,7 +39,7 @@ class BaseObjective(ABC):
     @property
     def name(self) -> str:
         """The name in text: `lane-change` for the class `LaneChange`."""
-        return re.sub(r"(?<!^)(?=[A-Z])", "-", type(self).__name__).lower()
+        return _name_in_text(type(self))
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -66,7 +66,7 @@ class BaseObjective(ABC):
         return [self] if self.differentiable else []
 
     def __add__(self, other: Objective) -> "Sum":
-        return Sum((self, as_objective(other)))
+        return Sum((*(self.parts if isinstance(self, Sum) else (self,)), as_objective(other)))
 
     def __radd__(self, other: Objective) -> "Sum":
         return Sum((as_objective(other), self))
@@ -118,6 +118,11 @@ def _check(name: str, parameter: Field[Any], value: Any) -> None:
     numbers = [value] if isinstance(value, float) else value if isinstance(value, tuple) else []
     if any(isinstance(number, float) and not isfinite(number) for number in numbers):
         raise ObjectiveError(f"{parameter.name} of {name} is {value}, expected finite numbers")
+
+
+@cache
+def _name_in_text(kind: type[BaseObjective]) -> str:
+    return re.sub(r"(?<!^)(?=[A-Z])", "-", kind.__name__).lower()
 
 
 def as_objective(objective: object, *, name: str | None = None) -> BaseObjective:
@@ -190,7 +195,8 @@ class Sum(_Combined):
         return (" + ".join(term.level_names[0] for term in self.parts),)
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        return torch.stack([term.levels(candidates)[:, 0] for term in self.parts]).sum(dim=0)
+        first, *others = (term.levels(candidates) for term in self.parts)
+        return sum(others, start=first)[:, 0]
 
     def __str__(self) -> str:
         return " + ".join(_bracketed(term, Then) for term in self.parts)

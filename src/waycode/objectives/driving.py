@@ -107,7 +107,7 @@ class _DrivingTerm(BaseObjective):
 
     def _costs(self, values: np.ndarray, candidates: Candidates) -> Float[Tensor, " K"]:
         """Costs in float64: a sum of terms is rounded once, when candidates are compared."""
-        return torch.tensor(values, dtype=torch.float64, device=candidates.position_m.device)
+        return torch.from_numpy(np.asarray(values, np.float64)).to(candidates.position_m.device)
 
 
 @dataclass(frozen=True, kw_only=True)

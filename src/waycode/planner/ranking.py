@@ -67,9 +67,9 @@ def too_uncertain(candidates: Candidates, limits: Mapping[int, float]) -> Bool[T
     return ~(candidates.final_std_m <= limits[candidates.num_tokens])
 
 
-def uncertainty_reason(candidate: Candidates, limits: Mapping[int, float] | None) -> str | None:
+def uncertainty_reason(candidates: Candidates, index: int, limits: Mapping[int, float] | None) -> str | None:
     """Why the gate rejects a single candidate; None if it does not, or if there is no threshold."""
-    limit, spread = (limits or {}).get(candidate.num_tokens), float(candidate.final_std_m[0])
+    limit, spread = (limits or {}).get(candidates.num_tokens), float(candidates.final_std_m[index])
     if limit is None or spread <= limit:
         return None
     return f"its final standard deviation is {spread:.2f} m, above the limit of {limit:.2f} m"
