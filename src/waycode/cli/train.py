@@ -53,6 +53,12 @@ class Train:
     """Number of threads; all cores if not given."""
     workers: int = 1
     """Number of processes that read scenes."""
+    accelerator: str = "auto"
+    """Hardware to compute on: cpu, gpu, ..., or what there is (auto)."""
+    devices: str = "auto"
+    """Number of devices; a run uses one."""
+    precision: str = "32-true"
+    """Floating-point precision: 32-true, bf16-mixed or 16-mixed."""
     val_scenes: int = 100
     """Number of validation scenes to use, always the same ones."""
     json: Flag = False
@@ -70,8 +76,9 @@ class Train:
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.reconstruction import ReconstructionFigures
         from waycode.training.callbacks import RunStopped
-        from waycode.training.run import last_step, train
+        from waycode.training.run import Hardware, last_step, train
 
+        hardware = Hardware(accelerator=self.accelerator, devices=self.devices, precision=self.precision)
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
         figures, num_scenes = ReconstructionFigures(num_scenes=self.val_scenes), len(Dataset(self.data))
         figures.check(Dataset(self.val))
@@ -84,6 +91,7 @@ class Train:
                 train(
                     config, data=self.data, validation=self.val, out=self.out, validate=figures, init=self.init,
                     resume=self.resume, workers=self.workers, hooks=display.hooks(stop_requested),
+                    hardware=hardware,
                 )  # fmt: skip
         except RunStopped as stop:
             how = "the same command with --resume goes on from it"

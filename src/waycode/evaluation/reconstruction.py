@@ -113,7 +113,7 @@ def _batch_errors(
     model: Model, items: list[tuple[int, Example, np.ndarray]], methods: tuple[CodeMethod, ...]
 ) -> AgentErrors:
     """Errors of one batch; the items are (number of the scene, its example, types of its agents)."""
-    batch = collate([example for _, example, _ in items])
+    batch = collate([example for _, example, _ in items]).to(next(model.parameters()).device)
     future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
     embedding = model.encode_scene(batch.scene, batch.agents)
     latents = model.encode(future, valid, embedding.tokens)
@@ -129,7 +129,7 @@ def _batch_errors(
         paths, name, dt_s = mean_m.unbind(dim=1), method.name, model.config.features.dt_s
         ade[name] = _stack([displacement_errors_m(path, future, valid, dt_s=dt_s) for path in paths])
         fde[name] = _stack([final_errors_m(path, future, valid) for path in paths])
-        std[name] = std_m[:, :, -1].norm(dim=-1).numpy()
+        std[name] = std_m[:, :, -1].norm(dim=-1).cpu().numpy()
     return AgentErrors(
         types=np.concatenate([types for _, _, types in items]),
         scenes=np.concatenate([np.full(len(types), number) for number, _, types in items]),
@@ -165,12 +165,15 @@ def searched_reconstruction(
 
     codebook = model.codebook(levels)
     depth = model.config.num_tokens
-    found = beam_search(decode, error, codebook=codebook, num_rows=len(future_m), depth=depth, beam_width=beam_width)
+    found = beam_search(
+        decode, error, codebook=codebook, num_rows=len(future_m), depth=depth, beam_width=beam_width,
+        device=future_m.device,
+    )  # fmt: skip
     return codebook.codes(found.ids[:, 0])
 
 
 def _stack(values: list[Tensor]) -> np.ndarray:
-    return torch.stack(values, dim=1).numpy()
+    return torch.stack(values, dim=1).cpu().numpy()
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -81,7 +81,7 @@ def _padded_reachability(examples: Sequence[Example]) -> Tensor:
 
 def _mask(lengths: Sequence[int], *, multiple: int = 1) -> Tensor:
     longest = _round_up(max(1, *lengths), multiple)
-    return torch.arange(longest)[None] < torch.tensor(lengths)[:, None]
+    return torch.arange(longest, device="cpu")[None] < torch.tensor(lengths, device="cpu")[:, None]
 
 
 def _round_up(count: int, multiple: int) -> int:

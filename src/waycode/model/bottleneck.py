@@ -21,8 +21,9 @@ def add_noise(
     latents: Float[Tensor, "*shape"], sigma: float | Tensor, generator: torch.Generator | None = None
 ) -> Float[Tensor, "*shape"]:
     """Soft quantisation: Gaussian noise of standard deviation `sigma` (paper, equation 1)."""
-    noise = torch.randn(latents.shape, generator=generator, device=latents.device, dtype=latents.dtype)
-    return latents + sigma * noise
+    # Drawn on the CPU, so that a run draws the same on every device.
+    noise = torch.randn(latents.shape, generator=generator, device="cpu", dtype=latents.dtype)
+    return latents + sigma * noise.to(latents.device)
 
 
 def prefix_probabilities(num_tokens: int) -> Float[Tensor, " N"]:
@@ -34,10 +35,10 @@ def prefix_probabilities(num_tokens: int) -> Float[Tensor, " N"]:
     if num_tokens < 1:
         raise ValueError(f"num_tokens is {num_tokens}, expected at least 1")
     if num_tokens == 1:
-        return torch.ones(1)
-    dropped = torch.arange(num_tokens - 1, 0, -1)  # N_drop for 1, 2, ..., N - 1 kept tokens
+        return torch.ones(1, device="cpu")
+    dropped = torch.arange(num_tokens - 1, 0, -1, device="cpu")  # N_drop for 1, 2, ..., N - 1 kept tokens
     weight = 0.5**dropped
-    return torch.cat([0.5 * weight / weight.sum(), torch.tensor([0.5])])
+    return torch.cat([0.5 * weight / weight.sum(), weight.new_tensor([0.5])])
 
 
 def sample_prefix(num_rows: int, num_tokens: int, generator: torch.Generator | None = None) -> Float[Tensor, "R N"]:

@@ -121,7 +121,7 @@ class Decoder(nn.Module):
         mask = torch.ones(x.shape[2], before + x.shape[2], dtype=torch.bool, device=latents.device)
         mask[:count, last:] = False  # no latent attends to a register
         if self.config.causal:
-            mask[:count, before:last] = causal_mask(count).to(latents.device)
+            mask[:count, before:last] = causal_mask(count, latents.device)
         scene_mask = scene.tokens.mask[:, None, None]
         cached = []
         for layer, (block, scene_keys_values) in enumerate(zip(self.blocks, scene.keys_values, strict=True)):
@@ -143,7 +143,7 @@ class Decoder(nn.Module):
             return torch.cat([mean for mean, _ in decoded], dim=1), torch.cat([std for _, std in decoded], dim=1)
         x = self._embed_latents(latents[:, None], 0)  # [R, 1, N, d]: all prefixes share the states of the latents
         y = self.registers.expand(len(latents), count, -1, -1)  # [R, N, registers, d]: one set per prefix
-        causal, scene_mask = causal_mask(count).to(latents.device), scene.tokens.mask[:, None, None]
+        causal, scene_mask = causal_mask(count, latents.device), scene.tokens.mask[:, None, None]
         # Registers attend to each other and to the latents of their prefix.
         mask = functional.pad(causal, (0, y.shape[2]), value=True)[:, None, None]  # [N, 1, 1, N + registers]
         for layer, (block, scene_keys_values) in enumerate(zip(self.blocks, scene.keys_values, strict=True)):

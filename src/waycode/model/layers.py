@@ -110,6 +110,6 @@ class Blocks(nn.ModuleList):
         return cast("Iterator[Block]", super().__iter__())
 
 
-def causal_mask(length: int) -> Bool[Tensor, "L L"]:
+def causal_mask(length: int, device: torch.device) -> Bool[Tensor, "L L"]:
     """True where a token may attend: to itself and to earlier tokens."""
-    return torch.ones(length, length, dtype=torch.bool).tril()
+    return torch.ones(length, length, dtype=torch.bool, device=device).tril()

@@ -62,8 +62,8 @@ class TrajectoryEncoder(nn.Module):
         """All tokens attend to all, except that latents attend neither to later latents nor to registers."""
         latents = slice(1, 1 + self.config.num_tokens)
         length = 1 + self.config.num_tokens + self.config.registers
-        mask = torch.ones(length, length, dtype=torch.bool)
+        mask = torch.ones(length, length, dtype=torch.bool, device=self.queries.device)
         if self.config.causal:
-            mask[latents, latents] = causal_mask(self.config.num_tokens)
+            mask[latents, latents] = causal_mask(self.config.num_tokens, mask.device)
             mask[latents, latents.stop :] = False
         return mask

@@ -269,7 +269,7 @@ class ForAgent(_Combined):
     def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
         if candidates.setting.agent_id == self.agent_id:
             return self.parts[0].levels(candidates)
-        return torch.zeros(len(candidates), len(self.level_names)).to(candidates.position_m)
+        return candidates.position_m.new_zeros(len(candidates), len(self.level_names))
 
     def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
         return super().explain(candidates) if candidates.setting.agent_id == self.agent_id else {}

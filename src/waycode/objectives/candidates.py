@@ -79,7 +79,7 @@ class Candidates(SharedResults):
     @cached_property
     def time_s(self) -> Float[Tensor, " T"]:
         """Seconds after the current step."""
-        return self.dt_s * torch.arange(1, self.num_steps + 1).to(self.position_m)
+        return self.dt_s * torch.arange(1, self.num_steps + 1, device=self.position_m.device).to(self.position_m)
 
     @property
     def start_m(self) -> Float[Tensor, "2"]:
@@ -191,6 +191,6 @@ class Candidates(SharedResults):
     @cached_property
     def _step_angle_rad(self) -> Float[Tensor, "K T"]:
         """Direction of each step; 0, without a gradient, for steps too short to have one."""
-        ahead = torch.tensor([1.0, 0.0]).to(self.position_m)
+        ahead = self.position_m.new_tensor([1.0, 0.0])
         step = torch.where(self.moving[..., None], self.step_m, ahead)  # atan2 has no gradient at the origin
         return torch.atan2(step[..., 1], step[..., 0])

@@ -77,4 +77,4 @@ def _unwrapped(heading_rad: Float[Tensor, "K T"]) -> Float[Tensor, "K T"]:
 def _derivative(values: Tensor, window: int, candidates: Candidates, *, order: int = 1) -> Tensor:
     """Derivative over the time axis (axis 1)."""
     matrix = derivative_matrix(candidates.num_steps, window=window, dt_s=candidates.dt_s, order=order)
-    return torch.einsum("ts,ks...->kt...", torch.tensor(matrix).to(values), values)
+    return torch.einsum("ts,ks...->kt...", values.new_tensor(matrix), values)

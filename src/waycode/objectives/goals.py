@@ -60,7 +60,8 @@ class Reconstruction(BaseObjective):
             recorded, observed = candidates.setting.recorded_future
             return recorded.to(candidates.position_m), observed
         valid = np.ones(len(self.positions_m), np.bool_) if self.valid is None else self.valid
-        return torch.tensor(self.positions_m).to(candidates.position_m), torch.tensor(valid)
+        position_m = candidates.position_m
+        return position_m.new_tensor(self.positions_m), torch.tensor(valid, device=position_m.device)
 
     def __str__(self) -> str:
         return self.name
@@ -69,10 +70,10 @@ class Reconstruction(BaseObjective):
 def point_in_scene(x_m: float, y_m: float, *, frame: PointFrame, candidates: Candidates) -> Float[Tensor, "2"]:
     """A point in the scene frame."""
     if frame == "scene":
-        return torch.tensor([x_m, y_m]).to(candidates.position_m)
+        return candidates.position_m.new_tensor([x_m, y_m])
     turn = candidates.start_heading_rad
     offset = [cos(turn) * x_m - sin(turn) * y_m, sin(turn) * x_m + cos(turn) * y_m]
-    return candidates.start_m + torch.tensor(offset).to(candidates.position_m)
+    return candidates.start_m + candidates.position_m.new_tensor(offset)
 
 
 def step_at(time_s: float | None, candidates: Candidates, *, of: str) -> int:

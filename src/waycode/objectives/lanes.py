@@ -96,7 +96,7 @@ def count_lane_changes(candidates: Candidates) -> LaneChanges:
     offsets = lane_offsets(candidates)
     away, beside = offsets.away_m2, offsets.beside_m
     belongs = candidates.setting.lane_continues[offsets.lane][:, offsets.lane]  # [L, L]
-    inside = torch.tensor(candidates.setting.scene.map.lanes.in_junction).to(away.device)[offsets.lane]  # [L]
+    inside = torch.tensor(candidates.setting.scene.map.lanes.in_junction, device=away.device)[offsets.lane]  # [L]
     nearest = away.argmin(dim=-1)  # [K, n]
     on, sides = [nearest[:, 0]], []
     for sample in range(1, nearest.shape[1]):

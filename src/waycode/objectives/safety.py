@@ -95,7 +95,7 @@ class Collision(_Contact):
         others, setting = self._near(candidates), candidates.setting
         position, heading = candidates.position_m.detach(), candidates.heading_rad.detach()
         shape = (len(candidates), len(others), candidates.num_steps)
-        own = torch.tensor([setting.length_m / 2, setting.width_m / 2]).to(position)
+        own = position.new_tensor([setting.length_m / 2, setting.width_m / 2])
         size = torch.stack([others.length_m, others.width_m], dim=-1) / 2
         overlap = boxes_overlap(
             others.position_m - position[:, None],
@@ -139,7 +139,9 @@ class KeepDistance(BaseObjective):
     differentiable: ClassVar[bool] = True
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        steps = torch.arange(candidates.num_steps - 1, -1, -_FOLLOWING_STRIDE).flip(0)
+        steps = torch.arange(
+            candidates.num_steps - 1, -1, -_FOLLOWING_STRIDE, device=candidates.position_m.device
+        ).flip(0)
         boxes = candidates.setting.others(self.others, num_steps=candidates.num_steps)
         if len(boxes) == 0:
             return 0 * candidates.final_std_m  # zero with a gradient
@@ -157,7 +159,7 @@ class KeepDistance(BaseObjective):
 def _own_discs(candidates: Candidates) -> tuple[Float[Tensor, "K T n 2"], float]:
     """Centres of discs inside the agent's box, and their radius."""
     offsets, radius = disc_offsets_m(candidates.setting.length_m, candidates.setting.width_m)
-    offsets_m = torch.tensor(offsets).to(candidates.position_m)
+    offsets_m = candidates.position_m.new_tensor(offsets)
     return points_ahead(candidates.position_m, candidates.heading_rad, offsets_m), radius
 
 
@@ -165,7 +167,7 @@ def _discs(boxes: Forecast[Tensor]) -> tuple[Float[Tensor, "A T n 2"], Float[Ten
     """Discs inside boxes of any size, along their long axes, and their radii."""
     radius = torch.minimum(boxes.length_m, boxes.width_m) / 2
     lengthwise, sideways = (boxes.length_m / 2 - radius), (boxes.width_m / 2 - radius)  # one of the two is 0
-    place = torch.linspace(-1, 1, _NUM_DISCS).to(radius)
+    place = torch.linspace(-1, 1, _NUM_DISCS, dtype=radius.dtype, device=radius.device)
     forward = torch.stack([boxes.heading_rad.cos(), boxes.heading_rad.sin()], dim=-1)
     left = torch.stack([-forward[..., 1], forward[..., 0]], dim=-1)
     axis = lengthwise[:, None, None] * forward + sideways[:, None, None] * left  # [A, T, 2]

@@ -61,7 +61,7 @@ def as_code(tokens: Tokens, *, levels: int, config: ModelConfig) -> TokenCode:
             f"token ids {wrong} are out of range: {levels} levels in {config.token_dim} dimensions "
             f"have the ids 0 to {len(codebook) - 1}"
         )
-    latents = as_float64(codebook.codes(torch.tensor(ids, dtype=torch.long)))
+    latents = as_float64(codebook.codes(torch.tensor(ids, dtype=torch.long, device="cpu")))
     _check_latents(latents, config)
     return TokenCode(latents=latents, ids=tuple(ids), levels=levels)
 

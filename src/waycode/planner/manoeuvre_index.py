@@ -157,7 +157,7 @@ def build_index(
     model = planner.model
     codebook = model.codebook(levels)
     entries: list[tuple[int, str, str, str]] = []
-    latents = [torch.zeros(0, model.config.num_tokens, model.config.token_dim)]
+    latents = [torch.zeros(0, model.config.num_tokens, model.config.token_dim, device="cpu")]
     numbered = enumerate(scenes)
     while batch := list(islice(numbered, _SCENES_PER_BATCH)):
         encoded = [(number, scene, agents) for number, scene in batch if (agents := recorded_agents(scene))]

@@ -25,7 +25,7 @@ def checked_costs(objective: Objective, candidates: Candidates) -> Tensor | Sequ
     if isinstance(objective, BaseObjective) and isinstance(costs, Tensor) and costs.is_floating_point():
         costs = costs.to(candidates.position_m.dtype)  # differences below the model's precision are ties
     if isinstance(costs, np.ndarray):
-        costs = torch.tensor(costs)
+        costs = torch.tensor(costs, device=candidates.position_m.device)
     if isinstance(costs, Tensor):
         if costs.ndim not in (1, 2) or len(costs) != count:
             shape = list(costs.shape)

@@ -312,7 +312,7 @@ class View:
         future_m, future_valid = np.zeros((num_steps, 2), np.float32), np.zeros(num_steps, np.bool_)
         future_m[:count] = rotate(offset, -self.setting.start_heading_rad) * known[:, None]
         future_valid[:count] = known
-        observed = torch.tensor(future_valid)[None].to(self.embedding.velocity_mps.device)
+        observed = torch.tensor(future_valid, device=self.embedding.velocity_mps.device)[None]
         with torch.no_grad():
             latents = self.model.encode(self._tensor(future_m)[None], observed, self.embedding.tokens)[0]
         return rounded_code(latents, levels)
@@ -380,7 +380,7 @@ class View:
     def _rotation(self) -> Float[Tensor, "2 2"]:
         """Rotates row vectors from the agent's frame to the scene frame: v @ rotation."""
         cos, sin = np.cos(self.setting.start_heading_rad), np.sin(self.setting.start_heading_rad)
-        return torch.tensor([[cos, sin], [-sin, cos]]).to(self.embedding.velocity_mps)
+        return self.embedding.velocity_mps.new_tensor([[cos, sin], [-sin, cos]])
 
     def _assembled(self, candidates: Candidates, index: int, *, code: TokenCode, **fields: Any) -> Plan:
         """The plan of one of the candidates, in the world frame."""
@@ -402,4 +402,4 @@ class View:
         )
 
     def _tensor(self, values: np.ndarray) -> Tensor:
-        return torch.tensor(values).to(self.embedding.velocity_mps)
+        return self.embedding.velocity_mps.new_tensor(values)

@@ -26,8 +26,8 @@ class Codebook:
     @cached_property
     def values(self) -> Float[Tensor, "V D"]:
         """The code of every token id."""
-        levels = torch.linspace(-1, 1, self.num_levels).tolist()
-        return torch.tensor(list(product(levels, repeat=self.token_dim)))
+        levels = torch.linspace(-1, 1, self.num_levels, device="cpu").tolist()
+        return torch.tensor(list(product(levels, repeat=self.token_dim)), device="cpu")
 
     def ids(self, latents: Float[Tensor, "*shape D"]) -> Int[Tensor, "*shape"]:
         """The id of the nearest code."""

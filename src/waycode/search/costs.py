@@ -36,7 +36,7 @@ def as_levels(costs: object, *, num_rows: int, num_candidates: int) -> Float[Ten
         raise ValueError(
             f"the objective returned {type(costs).__name__}, expected a tensor, an array or a sequence of costs"
         )
-    costs = torch.as_tensor(costs).detach()
+    costs = costs.detach() if isinstance(costs, Tensor) else torch.from_numpy(np.asarray(costs))
     if costs.shape[:2] != (num_rows, num_candidates) or costs.ndim not in (2, 3) or costs.numel() == 0:
         shape = f"[{num_rows}, {num_candidates}]"
         raise ValueError(
@@ -83,7 +83,7 @@ def _levels_of_values(values: Sequence[Any], *, num_rows: int, num_candidates: i
     numbers = [[_numbers(value) for value in row] for row in rows]
     num_levels = {len(levels) for row in numbers for levels in row}  # only Python compares tuples of unequal length
     levels = numbers if len(num_levels) == 1 and num_levels != {0} else [_ranks(row) for row in rows]
-    return torch.tensor(levels, dtype=torch.float64)
+    return torch.tensor(levels, dtype=torch.float64, device="cpu")
 
 
 def _numbers(value: object) -> tuple[float, ...]:

@@ -56,7 +56,11 @@ def refine(
     began = now = clock()
     with torch.inference_mode(False), torch.enable_grad():
         current = latents.detach().clone().clamp_(-1, 1)
-        mean, square, count = torch.zeros_like(current), torch.zeros_like(current), torch.tensor(0.0)  # Adam's state
+        mean, square, count = (
+            torch.zeros_like(current),
+            torch.zeros_like(current),
+            torch.tensor(0.0, device="cpu"),
+        )  # Adam's state
         cost, gradient = _cost_and_gradient(decode, cost_function, current, needs_gradient=steps > 0)
         cost_before, best, lowest = cost, current, cost
         running = cost.isfinite() & gradient.isfinite().flatten(1).all(dim=1)

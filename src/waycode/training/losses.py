@@ -58,7 +58,7 @@ def path_deviation_m(
         offset = points[:, :, :, None] - ((start + end) / 2)[:, None, None]  # [R, K, P, sides, 2]
         squared = offset.square().sum(dim=-1).masked_fill(~usable[:, None, None], torch.inf)
         distance, nearest = squared.min(dim=-1)  # [R, K, P]
-    rows = torch.arange(len(start))[:, None, None]
+    rows = torch.arange(len(start), device=start.device)[:, None, None]
     relative, direction = points - start[rows, nearest], along[rows, nearest]
     ahead = (relative * direction).sum(dim=-1)
     lateral = (direction[..., 0] * relative[..., 1] - direction[..., 1] * relative[..., 0]).abs()
@@ -101,13 +101,13 @@ def futures_of_others(batch: Batch) -> tuple[Float[Tensor, "R A T 2"], Bool[Tens
         discs of boxes that do not overlap never touch, so that recorded trajectories cost nothing.
     """
     scene_of_row, slot = batch.agents.mask.nonzero(as_tuple=True)  # [R]
-    rows = torch.arange(len(batch.agents.track))[:, None]
+    rows = torch.arange(len(batch.agents.track), device=batch.agents.track.device)[:, None]
     pose = batch.scene.track_pose[rows, batch.agents.track]  # [B, A, 3]
     radius_m = batch.scene.track_size_m[rows, batch.agents.track].amin(dim=-1) / 2  # [B, A]
     in_scene = _rotate(batch.future_m, pose[..., 2:]) + pose[:, :, None, :2]  # [B, A, T, 2]
     own_pose = pose[scene_of_row, slot]  # [R, 3]
     position_m = _rotate(in_scene[scene_of_row] - own_pose[:, None, None, :2], -own_pose[:, None, 2:])
-    is_self = torch.arange(pose.shape[1])[None] == slot[:, None]  # [R, A]
+    is_self = torch.arange(pose.shape[1], device=pose.device)[None] == slot[:, None]  # [R, A]
     present = batch.agents.mask[scene_of_row] & ~is_self
     valid = batch.future_valid[scene_of_row] & present[..., None]
     return position_m, valid, radius_m[scene_of_row] + radius_m[scene_of_row, slot][:, None]

@@ -39,8 +39,9 @@ class AutoencoderModule(lightning.LightningModule):
 
     def training_step(self, batch: Batch, batch_index: int) -> dict[str, Tensor]:
         config, model = self.config, self.model
-        # Noise and dropout depend on the step alone, so that a resumed run draws the same.
-        generator = torch.Generator().manual_seed(config.seed * 1_000_003 + self.global_step)
+        # Noise and dropout depend on the step alone, and are drawn on the CPU: a resumed run, and a run on another
+        # device, draw the same.
+        generator = torch.Generator("cpu").manual_seed(config.seed * 1_000_003 + self.global_step)
         future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]  # [R, T, 2], [R, T]
 
         tokens = model.scene_encoder(self._with_hidden_history(batch, generator), batch.agents)
@@ -70,17 +71,18 @@ class AutoencoderModule(lightning.LightningModule):
         """Weight of each number of tokens for each agent."""
         count = self.config.model.num_tokens
         if self.config.nested_dropout == NestedDropout.SAMPLED:
-            return sample_prefix(rows, count, generator)
+            return sample_prefix(rows, count, generator).to(self.device)
         if self.config.nested_dropout == NestedDropout.EXPECTED:
-            return prefix_probabilities(count).expand(rows, -1)
-        return torch.eye(count)[-1].expand(rows, -1)
+            return prefix_probabilities(count).to(self.device).expand(rows, -1)
+        return torch.eye(count, device=self.device)[-1].expand(rows, -1)
 
     def _with_hidden_history(self, batch: Batch, generator: torch.Generator) -> SceneFeatures:
         """The scene, with the history of some modelled agents hidden."""
         if self.config.history_dropout == 0:
             return batch.scene
-        hidden = torch.rand(int(batch.agents.mask.sum()), generator=generator) < self.config.history_dropout
-        return hide_history(batch.scene, batch.agents, hidden=hidden)
+        count = int(batch.agents.mask.sum())
+        hidden = torch.rand(count, generator=generator, device="cpu") < self.config.history_dropout
+        return hide_history(batch.scene, batch.agents, hidden=hidden.to(self.device))
 
     def _bottleneck(self, latents: Float[Tensor, "R N D"], generator: torch.Generator) -> Float[Tensor, "R N D"]:
         """Latents as the decoder gets them: noisy, and rounded for a share of the examples."""
@@ -88,8 +90,8 @@ class AutoencoderModule(lightning.LightningModule):
         share = self.config.noise.rounded_share
         if share == 0:
             return noisy
-        rounded = torch.rand(len(latents), 1, 1, generator=generator) < share
-        return torch.where(rounded, quantise_straight_through(latents, num_levels=2), noisy)
+        rounded = torch.rand(len(latents), 1, 1, generator=generator, device="cpu") < share
+        return torch.where(rounded.to(self.device), quantise_straight_through(latents, num_levels=2), noisy)
 
     def _realism(
         self, mean_m: Float[Tensor, "R N T 2"], scene: SceneEmbedding, batch: Batch, generator: torch.Generator
@@ -97,9 +99,9 @@ class AutoencoderModule(lightning.LightningModule):
         """The realism loss of random codes, and the limits of motion for the encoded ones too."""
         future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
         config, cars, dt_s = self.config.model, cars_of(batch), self.config.model.features.dt_s
-        length = int(torch.randint(1, config.num_tokens + 1, (), generator=generator))
+        length = int(torch.randint(1, config.num_tokens + 1, (), generator=generator, device="cpu"))
         codes = random_codes(len(future), _RANDOM_CODES, length, token_dim=config.token_dim, generator=generator)
-        random_m, _ = self.model.decode(codes, scene)
+        random_m, _ = self.model.decode(codes.to(self.device), scene)
         encoded = excess_acceleration_mps2(mean_m, dt_s=dt_s).mean(dim=(1, 2)) * cars.is_car
         loss = realism_loss(random_m, future, valid, scene.tokens.map, cars, dt_s=dt_s)
         return loss + MOTION_WEIGHT * encoded.mean()

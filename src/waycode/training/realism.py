@@ -61,9 +61,9 @@ def random_codes(
         generator: source of randomness.
     """
     shape = (rows, count, length, token_dim)
-    two = 2.0 * torch.randint(0, 2, shape, generator=generator) - 1
-    three = torch.randint(0, 3, shape, generator=generator) - 1.0
-    return torch.where((torch.arange(rows) % 2 == 0)[:, None, None, None], two, three)
+    two = 2.0 * torch.randint(0, 2, shape, generator=generator, device="cpu") - 1
+    three = torch.randint(0, 3, shape, generator=generator, device="cpu") - 1.0
+    return torch.where((torch.arange(rows, device="cpu") % 2 == 0)[:, None, None, None], two, three)
 
 
 def realism_loss(

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import lightning
 import torch
@@ -24,6 +24,19 @@ from waycode.training.data import SceneData
 from waycode.training.module import AutoencoderModule
 
 _CHECKPOINT_FILE, _TABLE_FILE, _METRICS_FILE, _LOG_FOLDER = "last.ckpt", "validation.jsonl", "metrics.csv", "logs"
+
+
+@dataclass(frozen=True, kw_only=True)
+class Hardware:
+    """What a run computes on, as `lightning.Trainer` takes it. It is not part of the run's configuration."""
+
+    accelerator: str = "auto"  # "cpu", "gpu", ...; "auto" takes what there is
+    devices: int | str = "auto"  # how many; validation and logs need a single process, so more than one is refused
+    precision: str = "32-true"  # or "bf16-mixed", "16-mixed"
+
+    def __post_init__(self) -> None:
+        if self.devices not in ("auto", "1", 1):
+            raise TrainingError(f"devices is {self.devices!r}, expected 1 or 'auto': a run uses one device")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -46,6 +59,7 @@ def train(
     init: str | Path | None = None,
     resume: bool = False,
     workers: int = 1,
+    hardware: Hardware | None = None,
     hooks: Hooks | None = None,
 ) -> Path:
     """Trains a model and returns its folder.
@@ -59,6 +73,7 @@ def train(
         init: initial weights: a bundled model's name, a model's folder or a run's folder.
         resume: continue the run in `out` from its last checkpoint; the result is that of an uninterrupted run.
         workers: processes that read scenes; 0 reads them in this process.
+        hardware: device and precision; by default what there is, in float32.
         hooks: progress and stop requests.
     """
     hooks = hooks or Hooks()
@@ -90,7 +105,7 @@ def train(
     with only_writer(out), _quiet():
         text = json.dumps(config_as_json(config), indent=1) + "\n"
         replace_file(out / RUN_FILE, lambda path: path.write_text(text))
-        _fit(module, scenes, out=out, callbacks=[journal, validator, stopping])
+        _fit(module, scenes, out=out, hardware=hardware or Hardware(), callbacks=[journal, validator, stopping])
     return out / MODEL_FOLDER
 
 
@@ -100,14 +115,23 @@ def last_step(out: Path) -> int:
     return int(torch.load(checkpoint, weights_only=True)["global_step"]) if checkpoint.exists() else 0
 
 
-def _fit(module: AutoencoderModule, scenes: SceneData, *, out: Path, callbacks: list[lightning.Callback]) -> None:
+def _fit(
+    module: AutoencoderModule,
+    scenes: SceneData,
+    *,
+    out: Path,
+    hardware: Hardware,
+    callbacks: list[lightning.Callback],
+) -> None:
     """Trains from the last checkpoint, or from step 0 without one, to the last step."""
     config, checkpoint = module.config, out / _CHECKPOINT_FILE
     keep = ModelCheckpoint(
         out, filename="last", every_n_train_steps=config.checkpoint_every, enable_version_counter=False
     )
     trainer = lightning.Trainer(
-        accelerator="cpu",
+        accelerator=hardware.accelerator,
+        devices=1,
+        precision=cast(Any, hardware.precision),  # Lightning checks it
         max_steps=config.steps,
         max_epochs=-1,
         gradient_clip_val=config.clip_norm,

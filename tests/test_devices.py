@@ -1,0 +1,74 @@
+"""No tensor is made on a device that was not asked for.
+
+There is no GPU here. Instead the *default* device is `meta`, while models and inputs are on the CPU: a tensor that is
+made without the device of its inputs is then a meta tensor, and the first operation that mixes the two fails, as it
+would between CPU and GPU.
+"""
+
+from dataclasses import replace
+
+import pytest
+import torch
+
+from driving_scenes import sample_scenes
+from tiny_model import batch_of
+from waycode.objectives import DRIVING_OBJECTIVE, OBJECTIVES
+from waycode.planner import Planner
+from waycode.training.config import NestedDropout, tiny
+from waycode.training.module import AutoencoderModule
+
+ARGUMENTS = {
+    "speed-profile": "speed-profile([0, 8], [5, 5])",
+    "stop-at": "stop-at(distance_m=10)",
+    "goal-point": "goal-point(20, 0, frame=agent)",
+}
+
+
+@pytest.fixture(scope="module")
+def planner() -> Planner:
+    return Planner.from_pretrained("sumo-small")
+
+
+def test_the_check_can_fail() -> None:
+    values = torch.zeros(3)
+    with torch.device("meta"), pytest.raises((RuntimeError, NotImplementedError)):
+        (values + torch.arange(3)).sum().item()
+
+
+@pytest.mark.parametrize("name", [*OBJECTIVES, "driving"])
+def test_planning(planner: Planner, name: str) -> None:
+    scene = sample_scenes(1)[0]
+    objective = DRIVING_OBJECTIVE if name == "driving" else ARGUMENTS.get(name, name)
+    with torch.device("meta"):
+        plan = planner.encode(scene).plan(objective, beam_width=2)
+    assert plan.tokens is not None
+
+
+def test_refining_decoding_and_encoding(planner: Planner) -> None:
+    with torch.device("meta"):
+        view = planner.encode(sample_scenes(1)[0])
+        plan = view.plan("route-following then comfort", refine_steps=2)
+        assert len(view.candidates(3)) == 3
+        assert view.decode(view.encode_trajectory()).depth == 3
+    assert plan.depth == 3
+
+
+def test_a_training_step_with_every_loss() -> None:
+    config = tiny()
+    module = AutoencoderModule(
+        replace(
+            config,
+            path_weight=1.0,
+            acceleration_weight=1.0,
+            collision_weight=1.0,
+            realism_weight=1.0,
+            history_dropout=0.5,
+            nested_dropout=NestedDropout.SAMPLED,
+            noise=replace(config.noise, rounded_share=0.5),
+        )
+    )
+    batch = batch_of(*sample_scenes(2), agents=2, config=config.model.features)
+    with torch.device("meta"):
+        loss = module.training_step(batch, 0)["loss"]
+        torch.autograd.backward([loss])
+    assert torch.isfinite(loss)
