@@ -11,6 +11,7 @@ import torch
 from waycode.cli import main
 from waycode.demo import bundled_dataset
 from waycode.evaluation.guidance import (
+    BEAM,
     DECODED,
     RECORDED,
     SUCCESS,
@@ -202,3 +203,15 @@ def test_bad_input_gets_one_sentence(arguments: str, complaint: str, tmp_path: P
     words = arguments.format(sample=SAMPLE.folder, tmp=tmp_path).split()
     assert main(["eval", "slow-down", "--model", "sumo-small", *words]) == 2
     assert complaint in capsys.readouterr().err
+
+
+def test_the_goal_table_has_refined_rows() -> None:
+    """Refinement by the objective's own gradient: never farther from the goal than the beam's plan."""
+    task = TASKS["goal"]
+    scenes = [(number, scene) for number, scene in enumerate(SAMPLE) if task.select(scene)][:1]
+    answered = answer_cases(Planner.from_pretrained("sumo-small"), scenes, task=task)
+    assert answered
+    for one in answered:
+        assert [answer.method for answer in one.answers] == methods(3, (5, 40))
+        found, five, forty = (one.answer(name).measures["final_error_m"] for name in (BEAM, "refined 5", "refined 40"))
+        assert forty <= five + 1e-4 <= found + 2e-4

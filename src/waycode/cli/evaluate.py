@@ -27,6 +27,9 @@ class Evaluate:
     paper, and how realistic the plans are, compared with recordings and with plans without an objective. Each writes a
     .json, a .png and a picture of examples under its name.
 
+    goal, route: the same for ending where the recording ends (ADE and FDE, also refined by 5 and 40 gradient steps),
+    and for following the ego's route.
+
     closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all planners compared, in
     replayed and in reactive traffic; or latent search with other depths, beams and objectives. Each writes a .json, a
     .parquet with a row per run, and a .png. Scenes whose ego is not a car or speeds in the log are left out and
@@ -34,7 +37,16 @@ class Evaluate:
     """
 
     what: tyro.conf.Positional[
-        Literal["reconstruction", "left-turn", "lane-change", "slow-down", "closed-loop", "closed-loop-ablation"]
+        Literal[
+            "reconstruction",
+            "left-turn",
+            "lane-change",
+            "slow-down",
+            "goal",
+            "route",
+            "closed-loop",
+            "closed-loop-ablation",
+        ]
     ]
     """Name of the evaluation."""
     model: str

@@ -32,8 +32,7 @@ class Section:
     @property
     def counted_as(self) -> str:
         """The command that counts the same plans by the same measure; "" if there is none."""
-        has_table = self.task in ("left-turn", "lane-change", "slow-down") and not self.swaps_tokens
-        return f"waycode eval {self.task}" if has_table else ""
+        return "" if self.swaps_tokens else f"waycode eval {self.task}"
 
 
 SECTIONS = (

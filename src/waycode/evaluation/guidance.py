@@ -70,6 +70,7 @@ class GuidanceTask:
     select: Callable[[Scene], list[Case]]
     objectives: Mapping[Group, BaseObjective | CaseObjective]
     measure: Measure
+    refine_steps: tuple[int, ...] = ()  # further rows: the beam's plan, refined by this many gradient steps
 
     def objective_of(self, scene: Scene, case: Case) -> BaseObjective:
         """The objective of the case's group."""
@@ -139,9 +140,18 @@ def answer_dataset(
     return answered
 
 
-def methods(num_tokens: int) -> list[str]:
+def methods(num_tokens: int, refine_steps: Sequence[int] = ()) -> list[str]:
     """Names of the methods: the rows of a table, from top to bottom."""
-    return [RECORDED, DECODED, UNGUIDED, *(greedy(depth) for depth in range(1, num_tokens + 1)), BEAM, GUARDED]
+    refined = [f"refined {steps}" for steps in refine_steps]
+    return [
+        RECORDED,
+        DECODED,
+        UNGUIDED,
+        *(greedy(depth) for depth in range(1, num_tokens + 1)),
+        BEAM,
+        *refined,
+        GUARDED,
+    ]
 
 
 def greedy(depth: int) -> str:
@@ -167,6 +177,7 @@ def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape) -> 
         *view.candidates(1),
         *(view.plan(objective, depth=tokens) for tokens in range(1, depth + 1)),
         view.plan(objective, beam_width=_BEAM_WIDTH),
+        *(view.plan(objective, beam_width=_BEAM_WIDTH, refine_steps=steps) for steps in task.refine_steps),
         view.plan(objective.where(_GUARD), beam_width=_BEAM_WIDTH),
     ]
     after = scene.current_step + 1
@@ -174,7 +185,7 @@ def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape) -> 
     futures = [(recorded, False)]
     futures += [(plan.position_in(scene), plan.status is PlanStatus.UNCERTAIN) for plan in plans]
     answers = []
-    for method, (future, uncertain) in zip(methods(depth), futures, strict=True):
+    for method, (future, uncertain) in zip(methods(depth, task.refine_steps), futures, strict=True):
         motion = MeasuredMotion.of(scene, case.agent, future)
         realism = realism_of(motion, scene, agent=case.agent, road=road)
         measures = {
@@ -256,7 +267,13 @@ TASKS: dict[str, GuidanceTask] = {
             objectives={Group.STEADY: SlowDown(_SLOW_MPS)},
             measure=_slow_down,
         ),
-        GuidanceTask(name="goal", select=goal_cases, objectives={Group.GOAL: _recorded_end}, measure=_goal),
+        GuidanceTask(
+            name="goal",
+            select=goal_cases,
+            objectives={Group.GOAL: _recorded_end},
+            measure=_goal,
+            refine_steps=(5, 40),  # the paper's numbers of steps
+        ),
         GuidanceTask(name="route", select=route_cases, objectives={Group.ROUTE: RouteFollowing()}, measure=_route),
     )
 }

@@ -40,6 +40,8 @@ _SHORT_NAMES = {  # fit above a panel
     Group.ZERO: "no change",
     Group.ONE: "one change",
     Group.STEADY: "slow down",
+    Group.GOAL: "goal",
+    Group.ROUTE: "route",
 }
 _METHOD_LOOKS = {  # colour: encoder or search; line: number of levels
     ENCODER_2: (_STYLE.faint_ink, "-", "o"),
