@@ -1,6 +1,7 @@
 """Common parts of all reports: estimates with intervals, JSON files, and the choice of scenes of a dataset."""
 
 import json
+from abc import ABC, abstractmethod
 from collections.abc import Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -43,12 +44,13 @@ class Estimate:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Report:
+class Report(ABC):
     """Base of all reports: a dataclass of plain values that is written as JSON."""
 
     @property
+    @abstractmethod
     def file_name(self) -> str:
-        raise NotImplementedError
+        """Name of the report's JSON file."""
 
     def as_json(self) -> dict[str, Any]:
         """The report as dicts, lists, strings and numbers."""

@@ -1,6 +1,6 @@
 """How a search ranks candidates: the checked costs of an objective, its gradient for refinement, and the gate."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -49,17 +49,26 @@ def named_costs(objective: Objective, candidate: Candidates, levels: Sequence[fl
     return {f"level {number}": value for number, value in enumerate(levels, start=1)}
 
 
-def descent_cost(objective: Objective) -> Objective:
-    """The cost that gradient steps descend: the sum of the objective's differentiable parts."""
-    if not isinstance(objective, BaseObjective):
-        return objective  # a plain function is checked when it is called
-    parts = objective.differentiable_parts()
-    if not parts:
+def descent_cost(objective: Objective) -> Callable[[Candidates], Tensor]:
+    """The cost that gradient steps descend: the sum of the objective's differentiable parts, or a plain function."""
+    parts = objective.differentiable_parts() if isinstance(objective, BaseObjective) else []
+    if isinstance(objective, BaseObjective) and not parts:
         raise PlannerError(
             f"{objective} has no gradient to refine the plan with: give a differentiable refine_objective, "
             "such as TerminalVariance(), or plan with refine_steps=0"
         )
-    return lambda candidates: torch.stack([part.levels(candidates).sum(dim=1) for part in parts]).sum(dim=0)
+
+    def cost(candidates: Candidates) -> Tensor:
+        levels = [part.levels(candidates).sum(dim=1) for part in parts]
+        costs = torch.stack(levels).sum(dim=0) if parts else objective(candidates)
+        if not isinstance(costs, Tensor) or (torch.is_grad_enabled() and not costs.requires_grad):
+            raise PlannerError(
+                "the objective has no gradient to refine the plan with: expected a tensor computed from the "
+                "candidates by differentiable operations; give such a refine_objective, or plan with refine_steps=0"
+            )
+        return costs
+
+    return cost
 
 
 def too_uncertain(candidates: Candidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:

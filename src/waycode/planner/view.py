@@ -192,20 +192,15 @@ class View:
         began, objective = self.clock(), as_function(objective)
         limits = self._gate_limits(plan.depth) if gate else None
         descend = descent_cost(objective)
-        is_descended = isinstance(objective, BaseObjective) and objective.differentiable
+        is_descended = not isinstance(objective, BaseObjective) or objective.differentiable
         visited: list[tuple[tuple[float, ...], Tensor, Candidates]] = []  # rank, latents, candidate
 
         def cost(decoded: tuple[Tensor, Candidates]) -> Tensor:
             latents, candidate = decoded
             costs = descend(candidate)
-            if not isinstance(costs, Tensor) or (torch.is_grad_enabled() and not costs.requires_grad):
-                raise PlannerError(
-                    "the objective has no gradient to refine the plan with: expected a tensor computed from the "
-                    "candidates by differentiable operations; give such a refine_objective, or plan with refine_steps=0"
-                )
             with torch.no_grad():
                 rejected = limits is not None and bool(too_uncertain(candidate, limits)[0])
-                compared = costs if is_descended or descend is objective else cost_levels(objective, candidate)
+                compared = costs if is_descended else cost_levels(objective, candidate)
             visited.append(((float(rejected), *compared[0].reshape(-1).tolist()), latents.detach()[0], candidate))
             return costs if costs.ndim == 1 else costs.sum(dim=1)
 
