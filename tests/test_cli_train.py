@@ -160,3 +160,21 @@ def test_eval_prints_tables_and_writes_a_report(trained: Path, tmp_path: Path, c
 
 def test_checkpoints_of_the_command_line_are_plain(trained: Path) -> None:
     assert torch.load(trained / "last.ckpt", weights_only=True)["global_step"] == 3
+
+
+@pytest.mark.parametrize(
+    ("options", "sentence"),
+    [
+        (["--accelerator", "abacus"], "accelerator is 'abacus'"),
+        (["--precision", "12"], "precision '12'"),
+        (["--devices", "4"], "devices is '4', expected 1 or 'auto'"),
+    ],
+    ids=["accelerator", "precision", "devices"],
+)
+def test_hardware_that_is_not_there_leaves_no_run(
+    tmp_path: Path, capsys: Output, options: list[str], sentence: str
+) -> None:
+    sample, out = str(bundled_dataset().folder), tmp_path / "run"
+    assert main(["train", "tiny", "--data", sample, "--val", sample, "--out", str(out), *options]) == 2
+    assert sentence in complaint_of(capsys)
+    assert not out.exists()

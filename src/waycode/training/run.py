@@ -7,10 +7,11 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, cast
+from typing import Any
 
 import lightning
 import torch
+from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
@@ -37,6 +38,18 @@ class Hardware:
     def __post_init__(self) -> None:
         if self.devices not in ("auto", "1", 1):
             raise TrainingError(f"devices is {self.devices!r}, expected 1 or 'auto': a run uses one device")
+        try:
+            with _quiet():
+                lightning.Trainer(**self.options, logger=False, enable_checkpointing=False)
+        except (ValueError, MisconfigurationException) as error:  # Lightning's sentence names what is available
+            raise TrainingError(
+                f"accelerator is {self.accelerator!r} and precision {self.precision!r}, expected others: {error}"
+            ) from error
+
+    @property
+    def options(self) -> dict[str, Any]:
+        """The arguments of `lightning.Trainer`."""
+        return {"accelerator": self.accelerator, "devices": 1, "precision": self.precision}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -129,9 +142,7 @@ def _fit(
         out, filename="last", every_n_train_steps=config.checkpoint_every, enable_version_counter=False
     )
     trainer = lightning.Trainer(
-        accelerator=hardware.accelerator,
-        devices=1,
-        precision=cast(Any, hardware.precision),  # Lightning checks it
+        **hardware.options,
         max_steps=config.steps,
         max_epochs=-1,
         gradient_clip_val=config.clip_norm,
