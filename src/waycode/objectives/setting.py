@@ -182,6 +182,9 @@ class Setting(SharedResults):
                 all road users, as recorded; valid where observed.
             num_steps: T.
         """
+        return self.shared(Setting._others, motion, num_steps)
+
+    def _others(self, motion: Others, num_steps: int) -> Forecast[Tensor]:
         predict = constant_velocity_forecast if motion == "constant-velocity" else recorded_forecast
         others = predict(self.scene, self.agent, num_steps=num_steps)
         return Forecast(

@@ -21,11 +21,13 @@ class DriverSpec:
 
     name: str = "latent"  # one of PLANNERS
     model: str = "sumo-small"  # bundled name, model folder or run folder; for drivers with a model
-    latent: LatentConfig = field(default_factory=LatentConfig)  # for "latent"
+    latent: LatentConfig = field(default_factory=LatentConfig)  # for "latent"; "paper" has `PAPER`
 
     def __post_init__(self) -> None:
         if self.name not in PLANNERS:
             raise SimulationError(f"there is no planner {self.name!r}; available: {', '.join(PLANNERS)}")
+        if self.name == "paper":  # part of the value: stored results are kept apart by it
+            object.__setattr__(self, "latent", PAPER)
 
     @property
     def has_model(self) -> bool:
@@ -35,7 +37,7 @@ class DriverSpec:
     def build(self, scene: Scene) -> Driver[Any]:
         """The driver for one scene; only log replay depends on it."""
         if self.name in ("latent", "paper"):
-            return LatentDriver(planner=self.model, config=self.latent if self.name == "latent" else PAPER)
+            return LatentDriver(planner=self.model, config=self.latent)
         if self.name == "imitation":
             return ImitationDriver(planner=self.model)
         if self.name == "replay":
