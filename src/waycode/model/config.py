@@ -30,22 +30,31 @@ class ModelConfig:
     scene_layers: int = 2
     encoder_layers: int = 2  # of the trajectory encoder
     decoder_layers: int = 3
-    max_scene_tokens: int = 128  # map segments and road users per agent, the nearest ones
+    relation_width: int = 32  # of embedded relative poses
+    max_scene_tokens: int = 256  # map segments and road users per scene, those nearest to the modelled agents
     neighbours: int | None = 16  # local attention in the scene encoder; None: all tokens attend to all
+    # Whether the model sees which lanes an agent can reach from its lane (ours).
+    reachability: bool = True
     registers: int = 1  # learned tokens beside the latents; the trajectory is read from the first of the decoder's
     num_tokens: int = 3  # N
     token_dim: int = 3  # D
     causal: bool = True  # False: latents attend to later latents too (ablation)
     bottleneck: Bottleneck = Bottleneck.NOISE
     fsq_levels: int = 2
-    # Control points of the mean: a knot every 1.3 s of 8. Sixteen reconstruct no better and oscillate.
-    spline_points: int = 9
-    spread_points: int = 6  # control points of the logarithmic standard deviation
+    # Control points of the mean: a knot every 1.3 s of 8. Sixteen reconstruct no better and oscillate. The spline, its
+    # fixed start and its smooth end are ours; None regresses one position per step, as in the paper.
+    spline_points: int | None = 9
+    spread_points: int = 6  # control points of the logarithmic standard deviation; not used without a spline
     # Width of the correction of control points by the map (ours); 0 switches it off, as in the paper.
     correction_width: int = 64
+    nearby_polylines: int = 128  # map segments that the correction chooses from, the nearest to each agent
+    prior: bool = True  # whether the decoder predicts the next token too (ours), see `Decoder.next_token_logits`
 
     def __post_init__(self) -> None:
-        sizes = ("width", "heads", "feed_forward", "max_scene_tokens", "registers", "num_tokens", "token_dim")
+        sizes = (
+            "width", "heads", "feed_forward", "relation_width", "max_scene_tokens", "nearby_polylines", "registers",
+            "num_tokens", "token_dim",
+        )  # fmt: skip
         least = dict.fromkeys((*sizes, "encoder_layers", "decoder_layers"), 1) | {
             "scene_layers": 0, "fsq_levels": 2, "correction_width": 0,
         }  # fmt: skip
@@ -58,8 +67,12 @@ class ModelConfig:
             raise ValueError(f"width is {self.width}, expected a multiple of heads ({self.heads})")
         if self.correction_width % 4:
             raise ValueError(f"correction_width is {self.correction_width}, expected a multiple of 4")
-        if self.spline_points < 4 or self.spread_points < 4:
+        if (self.spline_points is not None and self.spline_points < 4) or self.spread_points < 4:
             raise ValueError("a cubic spline needs at least 4 control points")
+        if self.spline_points is None and self.correction_width:
+            raise ValueError("the correction by the map moves control points: it needs spline_points")
+        if self.prior and not self.causal:
+            raise ValueError("a prior needs a causal decoder: it reads the states of prefixes")
 
 
 def config_from_json(kind: type[AnyConfig], content: Any, *, name: str = "") -> AnyConfig:

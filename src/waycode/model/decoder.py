@@ -20,6 +20,7 @@ from waycode.model.scene_encoder import SceneTokens
 
 FIXED_POINTS = 2  # control points that stay at zero: they fix the position and the velocity at the start
 _SPEED_SCALE_MPS = 5.0  # an output of 1 is this speed away from driving on at constant velocity
+PRIOR_LEVELS = 2  # levels of the codebook that the prior is defined on
 _LOG_STD_RANGE = (-4.0, 4.0)  # standard deviations between 2 cm and 55 m
 
 # Mean and standard deviation of positions in the agent's frame at the current step, in metres.
@@ -28,15 +29,25 @@ MeanAndStd = tuple[Float[Tensor, "R K T 2"], Float[Tensor, "R K T 2"]]
 
 @dataclass(frozen=True, kw_only=True)
 class SceneEmbedding:
-    """The scene as the decoder uses it: computed once per scene, shared by all candidates."""
+    """The scene as the decoder uses it: computed once per scene, shared by all agents and candidates."""
 
     tokens: SceneTokens
-    keys_values: tuple[KeysValues, ...]  # of the cross-attention, per layer, each [R, h, S, e]
-    map_embedding: Float[Tensor, "R S width"] | None  # scene tokens for the map correction; None without one
+    keys_values: tuple[KeysValues, ...]  # of the cross-attention, per layer, each [B, h, S, e]
+    map_embedding: Float[Tensor, "B S width"] | None  # scene tokens for the map correction; None without one
 
     @property
     def velocity_mps(self) -> Float[Tensor, "R 2"]:
         return self.tokens.velocity_mps
+
+    def only(self, row: int) -> "SceneEmbedding":
+        """The embedding for one of its rows."""
+        scene = int(self.tokens.row[row]) // self.tokens.relation.shape[1]
+        one = slice(scene, scene + 1)
+        return SceneEmbedding(
+            tokens=self.tokens.only(row),
+            keys_values=tuple((key[one], value[one]) for key, value in self.keys_values),
+            map_embedding=None if self.map_embedding is None else self.map_embedding[one],
+        )
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,11 +72,15 @@ class PrefixCache:
 
 
 class Decoder(nn.Module):
-    """Transformer over latents and registers; the first register holds the trajectory."""
+    """Transformer over latents and registers; the first register holds the trajectory, and the prior of the next token.
+
+    C control points of the mean, of which the free ones are regressed; C' of the logarithmic standard deviation. Without
+    a spline, every step is its own control point.
+    """
 
     time_s: Tensor  # [T]
-    reach_m: Tensor  # [C - 2, 1]: scale of each free control point
-    mean_basis: Tensor  # [T, C - 2]
+    reach_m: Tensor  # [free, 1]: scale of each free control point
+    mean_basis: Tensor  # [T, free]
     spread_basis: Tensor  # [T, C']
 
     def __init__(self, config: ModelConfig):
@@ -75,18 +90,25 @@ class Decoder(nn.Module):
         self.embed_latent = nn.Linear(config.token_dim, width)
         self.place = nn.Parameter(torch.randn(config.num_tokens, width) * 0.02)
         self.registers = nn.Parameter(torch.randn(config.registers, width) * 0.02)
-        self.blocks = Blocks(config.decoder_layers, width=width, heads=config.heads, feed_forward=config.feed_forward)
+        self.blocks = Blocks(
+            config.decoder_layers, width=width, heads=config.heads, feed_forward=config.feed_forward,
+            relation_width=config.relation_width,
+        )  # fmt: skip
         self.norm = nn.LayerNorm(width)
-        self.head = mlp(width, 2 * width, 2 * (config.spline_points - FIXED_POINTS) + 2 * config.spread_points)
+        if config.spline_points is None:
+            times, mean_basis, spread_basis = torch.arange(1, steps + 1) / steps, torch.eye(steps), torch.eye(steps)
+        else:
+            times = spline.control_times(config.spline_points)[FIXED_POINTS:]
+            smooth = spline.basis(config.spline_points, steps=steps) @ spline.smooth_end(config.spline_points)
+            mean_basis, spread_basis = smooth[:, FIXED_POINTS:], spline.basis(config.spread_points, steps=steps)
         horizon_s = steps * config.features.dt_s
-        time_s = torch.arange(1, steps + 1) / steps * horizon_s
-        reach = _SPEED_SCALE_MPS * horizon_s * spline.control_times(config.spline_points)[FIXED_POINTS:]
+        self.register_buffer("time_s", torch.arange(1, steps + 1) / steps * horizon_s, persistent=False)
+        self.register_buffer("reach_m", _SPEED_SCALE_MPS * horizon_s * times[:, None], persistent=False)
+        self.register_buffer("mean_basis", mean_basis, persistent=False)
+        self.register_buffer("spread_basis", spread_basis, persistent=False)
+        self.head = mlp(width, 2 * width, 2 * mean_basis.shape[1] + 2 * spread_basis.shape[1])
         self.correction = MapCorrection(config, fixed_points=FIXED_POINTS) if config.correction_width else None
-        self.register_buffer("time_s", time_s, persistent=False)
-        self.register_buffer("reach_m", reach[:, None], persistent=False)
-        basis = spline.basis(config.spline_points, steps=steps) @ spline.smooth_end(config.spline_points)
-        self.register_buffer("mean_basis", basis[:, FIXED_POINTS:], persistent=False)
-        self.register_buffer("spread_basis", spline.basis(config.spread_points, steps=steps), persistent=False)
+        self.prior = nn.Linear(width, PRIOR_LEVELS**config.token_dim) if config.prior else None
 
     def embed_scene(self, tokens: SceneTokens) -> SceneEmbedding:
         """Keys and values of the scene for every layer."""
@@ -116,15 +138,16 @@ class Decoder(nn.Module):
         if cache is not None and not self.config.causal:
             raise ValueError("got a prefix cache, but the decoder is not causal: decode the whole code instead")
         before, count = 0 if cache is None else cache.length, latents.shape[2]
-        last, registers = before + count, self.registers.expand(*latents.shape[:2], -1, -1)
-        x = torch.cat([self._embed_latents(latents, before), registers], dim=2)  # [R, K, n + registers, d]
+        if count == 0:
+            raise ValueError(f"got prefixes of {before} tokens and none to append, expected at least 1")
+        last, registers = before + count, self._registers(scene).expand(-1, latents.shape[1], -1, -1)
+        x = torch.cat([self._embed_latents(latents, before, scene), registers], dim=2)  # [R, K, n + registers, d]
         mask = torch.ones(x.shape[2], before + x.shape[2], dtype=torch.bool, device=latents.device)
         mask[:count, last:] = False  # no latent attends to a register
         if self.config.causal:
             mask[:count, before:last] = causal_mask(count, latents.device)
-        scene_mask = scene.tokens.mask[:, None, None]
         cached = []
-        for layer, (block, scene_keys_values) in enumerate(zip(self.blocks, scene.keys_values, strict=True)):
+        for layer, (block, keys_values) in enumerate(zip(self.blocks, scene.keys_values, strict=True)):
             own = block.own_keys_and_values(x)
             if cache is not None:
                 key, value = cache.keys_values[layer]
@@ -132,42 +155,74 @@ class Decoder(nn.Module):
             cached.append((own[0][:, :, :, :last], own[1][:, :, :, :last]))
             if layer + 1 == len(self.blocks):  # only the registers are read from the last layer
                 x, mask = x[:, :, count:], mask[count:]
-            x = block(x, own, scene_keys_values, mask=mask, scene_mask=scene_mask)
+            x = block(x, own, keys_values, scene.tokens, mask=mask)
         return PrefixCache(keys_values=tuple(cached)), self._trajectories(self.norm(x[:, :, 0]), scene)
 
     def decode_all_prefixes(self, latents: Float[Tensor, "R N D"], scene: SceneEmbedding) -> MeanAndStd:
         """Decodes the first 1, 2, ..., N tokens, as N candidates."""
+        if self.config.causal:
+            return self._trajectories(self._prefix_states(latents, scene)[:, 1:], scene)
+        parts = [self.decode(latents[:, None, :length], scene) for length in range(1, latents.shape[1] + 1)]
+        return torch.cat([mean for mean, _ in parts], dim=1), torch.cat([std for _, std in parts], dim=1)
+
+    def next_token_logits(
+        self, latents: Float[Tensor, "R n D"], scene: SceneEmbedding
+    ) -> Float[Tensor, "R n_plus_1 V"]:
+        """Prior (ours): unnormalised log probabilities of the token after 0, 1, ..., n tokens, by its id.
+
+        The V tokens are those of a codebook of `PRIOR_LEVELS` levels. After all N tokens there is no next one.
+        """
+        if self.prior is None:
+            raise ValueError("the model has no prior over codes: it was trained without one")
+        logits: Tensor = self.prior(self._prefix_states(latents, scene))
+        return logits
+
+    def decode_with_prior(
+        self, latents: Float[Tensor, "R N D"], scene: SceneEmbedding
+    ) -> tuple[MeanAndStd, Float[Tensor, "R N V"]]:
+        """`decode_all_prefixes`, and the prior of each of the N tokens given those before it."""
+        if self.prior is None:
+            raise ValueError("the model has no prior over codes: it was trained without one")
+        states = self._prefix_states(latents, scene)
+        return self._trajectories(states[:, 1:], scene), self.prior(states[:, :-1])
+
+    def _prefix_states(self, latents: Float[Tensor, "R n D"], scene: SceneEmbedding) -> Float[Tensor, "R n_plus_1 d"]:
+        """Hidden states of the first register after 0, 1, ..., n tokens; all prefixes share the states of the latents."""
         count = latents.shape[1]
-        if not self.config.causal:  # every prefix has hidden states of its own
-            decoded = [self.decode(latents[:, None, :length], scene) for length in range(1, count + 1)]
-            return torch.cat([mean for mean, _ in decoded], dim=1), torch.cat([std for _, std in decoded], dim=1)
-        x = self._embed_latents(latents[:, None], 0)  # [R, 1, N, d]: all prefixes share the states of the latents
-        y = self.registers.expand(len(latents), count, -1, -1)  # [R, N, registers, d]: one set per prefix
-        causal, scene_mask = causal_mask(count, latents.device), scene.tokens.mask[:, None, None]
-        # Registers attend to each other and to the latents of their prefix.
-        mask = functional.pad(causal, (0, y.shape[2]), value=True)[:, None, None]  # [N, 1, 1, N + registers]
-        for layer, (block, scene_keys_values) in enumerate(zip(self.blocks, scene.keys_values, strict=True)):
-            key, value = block.own_keys_and_values(x)  # [R, 1, h, N, e]
+        x = self._embed_latents(latents[:, None], 0, scene)  # [R, 1, n, d]
+        y = self._registers(scene).expand(-1, count + 1, -1, -1)  # [R, n + 1, registers, d]: one set per prefix
+        causal = causal_mask(count, latents.device)
+        # Registers attend to each other and to the latents of their prefix: the set of an empty prefix to none.
+        mask = functional.pad(causal, (0, y.shape[2], 1, 0), value=True)
+        mask[0, :count] = False
+        mask = mask[:, None, None]  # [n + 1, 1, 1, n + registers]
+        for layer, (block, keys_values) in enumerate(zip(self.blocks, scene.keys_values, strict=True)):
+            key, value = block.own_keys_and_values(x)  # [R, 1, h, n, e]
             if layer + 1 < len(self.blocks):  # nothing reads the latents after the last layer
-                x = block(x, (key, value), scene_keys_values, mask=causal, scene_mask=scene_mask)
-            key, value = (part.expand(-1, count, -1, -1, -1) for part in (key, value))  # [R, N, h, N, e]
+                x = block(x, (key, value), keys_values, scene.tokens, mask=causal)
+            key, value = (part.expand(-1, count + 1, -1, -1, -1) for part in (key, value))
             own_key, own_value = block.own_keys_and_values(y)
             both = (torch.cat([key, own_key], dim=3), torch.cat([value, own_value], dim=3))
-            y = block(y, both, scene_keys_values, mask=mask, scene_mask=scene_mask)
-        return self._trajectories(self.norm(y[:, :, 0]), scene)
+            y = block(y, both, keys_values, scene.tokens, mask=mask)
+        return self.norm(y[:, :, 0])
 
-    def _embed_latents(self, latents: Float[Tensor, "R K n D"], first: int) -> Float[Tensor, "R K n d"]:
+    def _embed_latents(
+        self, latents: Float[Tensor, "R K n D"], first: int, scene: SceneEmbedding
+    ) -> Float[Tensor, "R K n d"]:
         """Embeds latents at the positions from `first` on."""
         last, available = first + latents.shape[2], self.config.num_tokens
-        if not first < last <= available:
-            raise ValueError(f"got prefixes of {last} tokens, expected 1 to {available}: the model has no more")
-        return self.embed_latent(latents) + self.place[first:last]
+        if last > available:
+            raise ValueError(f"got prefixes of {last} tokens, expected at most {available}: the model has no more")
+        return self.embed_latent(latents) + self.place[first:last] + scene.tokens.agent[:, None, None]
+
+    def _registers(self, scene: SceneEmbedding) -> Float[Tensor, "R 1 registers d"]:
+        return (self.registers + scene.tokens.agent[:, None])[:, None]
 
     def _trajectories(self, state: Float[Tensor, "R K d"], scene: SceneEmbedding) -> MeanAndStd:
         """Constant velocity plus a spline that starts at zero with zero slope: position and velocity never jump."""
-        output, shape, free = self.head(state), state.shape[:2], self.config.spline_points - FIXED_POINTS
-        points_m = output[..., : 2 * free].view(*shape, free, 2) * self.reach_m  # [R, K, C - 2, 2]
-        log_std_points = output[..., 2 * free :].view(*shape, self.config.spread_points, 2)  # [R, K, C', 2]
+        output, shape, free = self.head(state), state.shape[:2], self.mean_basis.shape[1]
+        points_m = output[..., : 2 * free].view(*shape, free, 2) * self.reach_m  # [R, K, free, 2]
+        log_std_points = output[..., 2 * free :].view(*shape, -1, 2)  # [R, K, C', 2]
         if self.correction is not None:
             offset_m, log_std_offset = self.correction(points_m, state, scene.tokens, scene.map_embedding)
             points_m, log_std_points = points_m + offset_m, log_std_points + log_std_offset

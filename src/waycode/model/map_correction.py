@@ -3,7 +3,7 @@
 Cross-attention to the whole scene chooses the right path but locates it only to about half a metre, which is the whole
 margin within a lane. Here every control point attends to the nearest map polylines, in its own frame, and is moved.
 
-R rows (an agent in a scene), S scene tokens, K candidates, C free control points, Q = K * C of them in one axis, J
+B scenes, R rows (an agent in a scene), S scene tokens, M map segments of a row, K candidates, C free control points, Q = K * C of them in one axis, J
 nearest polylines of each, d width. Attribute names of modules are the names of parameters in saved models.
 """
 
@@ -50,6 +50,7 @@ class MapCorrection(nn.Module):
     def __init__(self, config: ModelConfig, *, fixed_points: int):
         super().__init__()
         self.config = config
+        assert config.spline_points is not None  # checked by the config
         width, horizon_s = config.correction_width, config.features.future_steps * config.features.dt_s
         at = spline.control_times(config.spline_points)[fixed_points:]
         before, after = ((at + sign * _HALF_WINDOW_S / horizon_s).clamp(0, 1) for sign in (-1, 1))
@@ -79,7 +80,7 @@ class MapCorrection(nn.Module):
         points_m: Float[Tensor, "R K C 2"],
         state: Float[Tensor, "R K width"],
         scene: SceneTokens,
-        map_embedding: Float[Tensor, "R S d"],
+        map_embedding: Float[Tensor, "B S d"],
     ) -> tuple[Float[Tensor, "R K C 2"], Float[Tensor, "R K spread 2"]]:
         """Offsets to add to the control points of the mean, in metres, and of the logarithmic standard deviation.
 
@@ -112,7 +113,7 @@ class MapCorrection(nn.Module):
         position: Float[Tensor, "R K C 2"],
         ahead: Float[Tensor, "R K C 2"],
         polylines: MapPolylines,
-        map_embedding: Float[Tensor, "R S d"],
+        map_embedding: Float[Tensor, "B S d"],
     ) -> _NearbyMap:
         """The polylines next to each control point, in its own frame."""
         shape, points = position.shape[:3], position.flatten(1, 2)  # [R, Q, 2]
@@ -132,7 +133,8 @@ class MapCorrection(nn.Module):
             ],
             dim=-1,
         )
-        embedded = self.embed_piece(inputs) + map_embedding[rows, chosen]  # [R, Q, J, d]
+        meaning = map_embedding.flatten(0, 1)[polylines.token[rows, chosen]]
+        embedded = self.embed_piece(inputs) + meaning  # [R, Q, J, d]
         nothing = self.nothing.expand(*embedded.shape[:2], 1, -1)
 
         def per_point(values: Tensor) -> Tensor:
@@ -176,10 +178,10 @@ def _zero_initialised(layer: nn.Linear) -> nn.Linear:
 
 
 @torch.no_grad()
-def squared_distances_to_polylines(points: Float[Tensor, "R Q 2"], polylines: MapPolylines) -> Float[Tensor, "R Q S"]:
+def squared_distances_to_polylines(points: Float[Tensor, "R Q 2"], polylines: MapPolylines) -> Float[Tensor, "R Q M"]:
     """Squared distance in m^2 from each point to the nearest vertex of each polyline."""
-    x, y = polylines.points_m.permute(3, 0, 2, 1)[..., None, :].contiguous()  # [R, P, 1, S]: fast to reduce over P
-    away_x, away_y = points[:, None, :, :1] - x, points[:, None, :, 1:] - y  # [R, P, Q, S]
+    x, y = polylines.points_m.permute(3, 0, 2, 1)[..., None, :].contiguous()  # [R, P, 1, M]: fast to reduce over P
+    away_x, away_y = points[:, None, :, :1] - x, points[:, None, :, 1:] - y  # [R, P, Q, M]
     return away_x.square_().addcmul_(away_y, away_y).amin(dim=1)
 
 

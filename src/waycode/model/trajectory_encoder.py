@@ -22,8 +22,9 @@ class TrajectoryEncoder(nn.Module):
         self.embed = mlp(5 * config.features.future_steps, 2 * config.width, config.width)
         self.queries = nn.Parameter(torch.randn(config.num_tokens + config.registers, config.width) * 0.02)
         self.blocks = Blocks(
-            config.encoder_layers, width=config.width, heads=config.heads, feed_forward=config.feed_forward
-        )
+            config.encoder_layers, width=config.width, heads=config.heads, feed_forward=config.feed_forward,
+            relation_width=config.relation_width,
+        )  # fmt: skip
         self.norm = nn.LayerNorm(config.width)
         self.project = nn.Linear(config.width, config.token_dim)
         self.register_buffer("mask", self._mask(), persistent=False)
@@ -39,12 +40,11 @@ class TrajectoryEncoder(nn.Module):
             scene: the scene around each agent.
         """
         trajectory = self.embed(self._inputs(future_m, valid, scene.velocity_mps))  # [R, d]
-        queries = self.queries.expand(len(future_m), -1, -1)
+        queries = self.queries + scene.agent[:, None]  # [R, N + registers, d]
         x = torch.cat([trajectory[:, None], queries], dim=1)[:, None]  # [R, 1, 1 + N + registers, d]
-        scene_mask = scene.mask[:, None, None]
         for block in self.blocks:
-            scene_keys_values = block.attend_scene.keys_and_values(scene.tokens)
-            x = block(x, block.own_keys_and_values(x), scene_keys_values, mask=self.mask, scene_mask=scene_mask)
+            keys_values = block.attend_scene.keys_and_values(scene.tokens)
+            x = block(x, block.own_keys_and_values(x), keys_values, scene, mask=self.mask)
         latents = x[:, 0, 1 : 1 + self.config.num_tokens]
         return torch.tanh(self.project(self.norm(latents)))
 

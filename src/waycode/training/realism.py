@@ -4,7 +4,7 @@ Search decodes every code in every scene, but reconstruction trains only the cod
 a left turn is untrained where no lane turns left. Random codes have no recording to compare with, but their
 trajectories must be drivable: on reachable lanes, clear of road edges, within the limits of tyres and steering.
 
-R rows (an agent in a scene), K candidates, T steps, Q points of these, S scene tokens (map polylines).
+R rows (an agent in a scene), K candidates, T steps, Q points of these, M map polylines.
 """
 
 from dataclasses import dataclass
@@ -140,8 +140,8 @@ def excess_acceleration_mps2(mean_m: Float[Tensor, "R K T 2"], *, dt_s: float) -
 def distance_to_nearest(
     points: Float[Tensor, "R Q 2"],
     polylines: MapPolylines,
-    squared_m2: Float[Tensor, "R Q S"],
-    among: Bool[Tensor, "R S"],
+    squared_m2: Float[Tensor, "R Q M"],
+    among: Bool[Tensor, "R M"],
 ) -> tuple[Float[Tensor, "R Q"], Float[Tensor, "R Q"]]:
     """Lateral distance to the nearest of the polylines `among`, and the distance (infinite if there is none).
 
