@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from waycode.training.callbacks import StepReport, ValidationReport
     from waycode.training.run import Hooks
 
-RecipeName = Literal["tiny", "small", "small-finish", "paper", "paper-nuplan", "closed-loop"]
+RecipeName = Literal["tiny", "small", "small-paper", "paper", "paper-nuplan", "closed-loop"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +59,8 @@ class Train:
     """Number of devices; a run uses one."""
     precision: str = "32-true"
     """Floating-point precision: 32-true, bf16-mixed or 16-mixed."""
+    cache: Path | None = None
+    """Folder of prepared examples, kept for later runs; the variable WAYCODE_CACHE or the user's cache if not given."""
     val_scenes: int = 100
     """Number of validation scenes to use, always the same ones."""
     json: Flag = False
@@ -91,7 +93,7 @@ class Train:
                 train(
                     config, data=self.data, validation=self.val, out=self.out, validate=figures, init=self.init,
                     resume=self.resume, workers=self.workers, hooks=display.hooks(stop_requested),
-                    hardware=hardware,
+                    hardware=hardware, cache=self.cache,
                 )  # fmt: skip
         except RunStopped as stop:
             how = "the same command with --resume goes on from it"

@@ -48,6 +48,7 @@ def collate(examples: Sequence[Example]) -> Batch:
         agents=agents,
         future_m=_padded([example.future_m for example in examples]),
         future_valid=_padded([example.future_valid for example in examples]),
+        importance=_padded([example.importance for example in examples]),
     )
 
 

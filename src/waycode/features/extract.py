@@ -63,6 +63,7 @@ class Example:
     reachability: Float32[np.ndarray, "A S"]  # as in `Agents`
     future_m: Float32[np.ndarray, "A T 2"]
     future_valid: Bool[np.ndarray, "A T"]
+    importance: Float32[np.ndarray, " A"]
 
 
 def extract(
@@ -101,6 +102,7 @@ def extract(
         reachability=reachable(scene.map.lanes, segments.placed_m, lane, poses=pose[rows]),
         future_m=future_m,
         future_valid=future_valid,
+        importance=np.ones(len(rows), np.float32),
     )
 
 

@@ -100,3 +100,5 @@ class Batch(_Tensors):
     agents: Agents
     future_m: Float[Tensor, "B A T 2"]  # recorded positions, each in its agent's frame at the current step
     future_valid: Bool[Tensor, "B A T"]
+    # Weight by which a mean over the drawn agents estimates that over all recorded ones; 0 for alternative futures.
+    importance: Float[Tensor, "B A"]

@@ -1,6 +1,6 @@
 """The networks: from scenes and trajectories to tokens and back."""
 
-from waycode.model.autoencoder import Model, PrefixDecoder
+from waycode.model.autoencoder import Model, PrefixDecoder, search_codes
 from waycode.model.config import Bottleneck, ModelConfig
 from waycode.model.decoder import MeanAndStd, PrefixCache, SceneEmbedding
 from waycode.model.scene_encoder import SceneTokens
@@ -14,4 +14,5 @@ __all__ = [
     "PrefixDecoder",
     "SceneEmbedding",
     "SceneTokens",
+    "search_codes",
 ]

@@ -13,7 +13,7 @@ from waycode.model.config import Bottleneck, ModelConfig
 from waycode.model.decoder import Decoder, MeanAndStd, PrefixCache, SceneEmbedding
 from waycode.model.scene_encoder import SceneEncoder, SceneTokens
 from waycode.model.trajectory_encoder import TrajectoryEncoder
-from waycode.search import Codebook
+from waycode.search import Codebook, beam_search
 
 
 class Model(nn.Module):
@@ -97,3 +97,35 @@ class PrefixDecoder:
         if len(latents) % rows:
             raise ValueError(f"got {len(latents)} codes, expected a multiple of the {rows} rows")
         return self.model.decode(latents.view(rows, -1, *latents.shape[1:]), self.scene)
+
+
+@torch.no_grad()
+def search_codes(
+    model: Model,
+    scene: SceneEmbedding,
+    future_m: Float[Tensor, "R T 2"],
+    valid: Bool[Tensor, "R T"],
+    *,
+    levels: int = 2,
+    beam_width: int = 1,
+) -> Int[Tensor, "R N"]:
+    """Token ids of the codes that search finds when it minimises the mean distance from given trajectories.
+
+    Args:
+        model: the autoencoder.
+        scene: the embedding of the rows.
+        future_m: positions in the agents' frames.
+        valid: which of them count.
+        levels: levels per latent dimension.
+        beam_width: 1 is greedy search.
+    """
+
+    def error_m(decoded: MeanAndStd) -> Tensor:
+        distance = (decoded[0] - future_m[:, None]).norm(dim=-1) * valid[:, None]
+        return distance.sum(dim=-1) / valid.sum(dim=-1).clamp(min=1)[:, None]
+
+    found = beam_search(
+        PrefixDecoder(model, scene), error_m, codebook=model.codebook(levels), num_rows=len(future_m),
+        depth=model.config.num_tokens, beam_width=beam_width, device=future_m.device,
+    )  # fmt: skip
+    return found.ids[:, 0]

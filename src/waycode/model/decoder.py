@@ -42,11 +42,17 @@ class SceneEmbedding:
     def only(self, row: int) -> "SceneEmbedding":
         """The embedding for one of its rows."""
         scene = int(self.tokens.row[row]) // self.tokens.relation.shape[1]
-        one = slice(scene, scene + 1)
+        return self._part(self.tokens.only(row), slice(scene, scene + 1))
+
+    def first(self, num_scenes: int) -> "SceneEmbedding":
+        """The embedding of the first scenes, with their rows."""
+        return self._part(self.tokens.first(num_scenes), slice(num_scenes))
+
+    def _part(self, tokens: SceneTokens, scenes: slice) -> "SceneEmbedding":
         return SceneEmbedding(
-            tokens=self.tokens.only(row),
-            keys_values=tuple((key[one], value[one]) for key, value in self.keys_values),
-            map_embedding=None if self.map_embedding is None else self.map_embedding[one],
+            tokens=tokens,
+            keys_values=tuple((key[scenes], value[scenes]) for key, value in self.keys_values),
+            map_embedding=None if self.map_embedding is None else self.map_embedding[scenes],
         )
 
 

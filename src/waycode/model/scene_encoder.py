@@ -73,17 +73,28 @@ class SceneTokens:
 
     def only(self, row: int) -> "SceneTokens":
         """The scene of one row, with this agent alone."""
-        scene, agents = int(self.row[row]) // self.relation.shape[1], self.relation.flatten(0, 1)
-        one, taken = slice(scene, scene + 1), slice(row, row + 1)
-        polylines = MapPolylines(**{name: value[taken] for name, value in vars(self.map).items()})
+        agents = self.relation.shape[1]
+        scene, slot = divmod(int(self.row[row]), agents)
+        relation = self.relation[scene : scene + 1, slot : slot + 1]
+        return self._part(slice(scene, scene + 1), slice(row, row + 1), relation, self.row.new_zeros(1))
+
+    def first(self, num_scenes: int) -> "SceneTokens":
+        """The first scenes, with their agents."""
+        relation = self.relation[:num_scenes]
+        rows = slice(int((self.row < relation.shape[:2].numel()).sum()))
+        return self._part(slice(num_scenes), rows, relation, self.row[rows])
+
+    def _part(self, scenes: slice, rows: slice, relation: Tensor, row: Tensor) -> "SceneTokens":
+        polylines = MapPolylines(**{name: value[rows] for name, value in vars(self.map).items()})
+        before = (scenes.start or 0) * self.tokens.shape[1]  # tokens of the scenes that are left out in front
         return SceneTokens(
-            tokens=self.tokens[one],
-            mask=self.mask[one],
-            relation=agents[self.row[taken]][:, None],
-            row=torch.zeros_like(self.row[taken]),
-            agent=self.agent[taken],
-            map=replace(polylines, token=polylines.token - scene * self.tokens.shape[1]),
-            velocity_mps=self.velocity_mps[taken],
+            tokens=self.tokens[scenes],
+            mask=self.mask[scenes],
+            relation=relation,
+            row=row,
+            agent=self.agent[rows],
+            map=replace(polylines, token=polylines.token - before),
+            velocity_mps=self.velocity_mps[rows],
         )
 
 

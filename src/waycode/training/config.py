@@ -33,6 +33,9 @@ class NoiseConfig:
     """The adaptive noise of appendix A.4: sigma moves by (1 - gamma) * delta per step, up while ADE <= target."""
 
     target_ade_m: float = 1.0
+    # The target at the end of the run, reached by equal ratios per step (ours); None: constant, as in the paper. A high
+    # target at first lets sigma rise, so that the tokens become discrete; a low one later makes the encoder sharp.
+    final_target_ade_m: float | None = None
     gamma: float = 0.9995
     delta: float = 0.01
     max_sigma: float = 1.0  # short runs would overshoot: more noise than this only costs capacity
@@ -44,6 +47,14 @@ class NoiseConfig:
     def __post_init__(self) -> None:
         if not 0 <= self.rounded_share <= 1:
             raise ValueError(f"rounded_share is {self.rounded_share}, expected 0 to 1")
+        for name in ("target_ade_m", "final_target_ade_m"):
+            if getattr(self, name) is not None and getattr(self, name) <= 0:
+                raise ValueError(f"{name} is {getattr(self, name)}, expected a distance above 0")
+
+    def target_at(self, progress: float) -> float:
+        """The target after this share of the run."""
+        final = self.target_ade_m if self.final_target_ade_m is None else self.final_target_ade_m
+        return float(self.target_ade_m * (final / self.target_ade_m) ** progress)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -61,7 +72,14 @@ class TrainingConfig:
     weight_decay: float = 0.02
     warm_up: float = 0.05  # share of the steps; then a cosine down to zero. 0: constant rate
     clip_norm: float = 1.0  # of the gradient
-    mirror: bool = True  # mirrors half of the examples
+    mirror: bool = True  # mirrors half of the examples (ours)
+    balance: bool = True  # draws rare manoeuvres and types more often (ours)
+    # Share of the scenes whose tokens are those that greedy search finds, instead of the encoder's (ours). The decoder
+    # is then trained on what is used at test time, and the encoder is taught these tokens with `teaching_weight`.
+    searched_share: float = 0.0
+    teaching_weight: float = 0.0
+    prior_weight: float = 0.0  # of the negative log-likelihood of searched tokens (ours)
+    ours_from: float = 0.0  # share of the run after which search and the losses that are ours begin
     alternative_share: float = 0.0  # share of cars trained on an alternative to the recorded future, if there is one
     history_dropout: float = 0.0  # share of modelled agents whose history is hidden
     path_weight: float = 0.0  # of the lateral distance to the recorded path, in metres
@@ -76,7 +94,7 @@ class TrainingConfig:
         for name in ("steps", "scenes_per_batch", "agents_per_scene", "validate_every", "checkpoint_every"):
             if getattr(self, name) < 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected at least 1")
-        for name in ("beta", "warm_up", "history_dropout", "alternative_share"):
+        for name in ("beta", "warm_up", "history_dropout", "alternative_share", "searched_share", "ours_from"):
             if not 0 <= getattr(self, name) <= 1:
                 raise ValueError(f"{name} is {getattr(self, name)}, expected 0 to 1")
 
@@ -94,25 +112,26 @@ def tiny() -> TrainingConfig:
 
 
 def small() -> TrainingConfig:
-    """The recipe of the shipped models, for two CPU cores."""
+    """The recipe of the bundled model `sumo-small`, for two CPU cores: the paper's method and everything that helps."""
     return TrainingConfig(
-        model=ModelConfig(),
-        # 3e-4 per step, so that sigma rises early; with a target of 1.2 m it stayed at 0.2. Two levels become the best
-        # use of a channel of amplitude 1 at a sigma of about 0.6, but that much noise flips too many bits: hence 0.5.
-        noise=NoiseConfig(target_ade_m=2.0, gamma=0.97, delta=0.01, max_sigma=0.5),
-        steps=7_500,
-    )
+        model=ModelConfig(encoder_layers=4),
+        # 3e-4 per step, so that sigma rises early.
+        noise=NoiseConfig(target_ade_m=2.0, final_target_ade_m=0.4, gamma=0.97, delta=0.01, max_sigma=0.5),
+        searched_share=0.5, teaching_weight=1.0, prior_weight=0.1, alternative_share=0.5, path_weight=1.0,
+        acceleration_weight=0.3, realism_weight=6.0, ours_from=0.1,
+        steps=30_000, scenes_per_batch=8, agents_per_scene=12, validate_every=2_500,
+    )  # fmt: skip
 
 
-def small_finish() -> TrainingConfig:
-    """The last stage of the shipped models, with `--init`: later tokens refine, trajectories can be driven.
-
-    Half of the examples are rounded. Losses on path and acceleration penalise what a position error of a few
-    decimetres hides: driving beside the lane, or motion that no car can follow.
-    """
-    return replace(
-        small(), noise=NoiseConfig(fixed_sigma=0.4, rounded_share=0.5), path_weight=1.0, acceleration_weight=0.3,
-        realism_weight=12.0, alternative_share=0.8, steps=3_200, learning_rate=7e-4, validate_every=800,
+def small_paper() -> TrainingConfig:
+    """The recipe of the bundled model `sumo-paper`: the paper's method alone, with the size and the budget of `small`."""
+    base = small()
+    model = replace(base.model, spline_points=None, correction_width=0, reachability=False, prior=False)
+    return TrainingConfig(
+        model=model, noise=NoiseConfig(target_ade_m=1.0, gamma=0.97, delta=0.01),
+        nested_dropout=NestedDropout.SAMPLED, mirror=False, balance=False, steps=base.steps,
+        scenes_per_batch=base.scenes_per_batch, agents_per_scene=base.agents_per_scene,
+        validate_every=base.validate_every,
     )  # fmt: skip
 
 
@@ -120,11 +139,12 @@ def paper() -> TrainingConfig:
     """The paper's single-agent WOMD model (appendix A.3): about 70M samples."""
     model = ModelConfig(
         features=FeatureConfig(points_per_segment=20, segment_length_m=20.0),
-        width=256, heads=8, feed_forward=2048, scene_layers=6, encoder_layers=6, decoder_layers=6,
-        max_scene_tokens=768, neighbours=16, correction_width=0,
+        width=256, heads=8, feed_forward=2048, scene_layers=6, encoder_layers=6, decoder_layers=6, relation_width=64,
+        max_scene_tokens=768, neighbours=16, reachability=False, spline_points=None, correction_width=0, prior=False,
     )  # fmt: skip
     return TrainingConfig(
         model=model, noise=NoiseConfig(target_ade_m=0.6, max_sigma=10.0), nested_dropout=NestedDropout.SAMPLED,
+        mirror=False, balance=False,
         steps=1_100_000, scenes_per_batch=16, agents_per_scene=4, learning_rate=1e-5, warm_up=0.0,
         validate_every=10_000, checkpoint_every=2_000,
     )  # fmt: skip
@@ -147,7 +167,7 @@ def closed_loop() -> TrainingConfig:
 RECIPES: dict[str, Callable[[], TrainingConfig]] = {
     "tiny": tiny,
     "small": small,
-    "small-finish": small_finish,
+    "small-paper": small_paper,
     "paper": paper,
     "paper-nuplan": paper_nuplan,
     "closed-loop": closed_loop,

@@ -11,64 +11,54 @@ from pathlib import Path
 
 import lightning
 import numpy as np
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Float, Int
 from torch.utils import data
 
 from waycode.dataset.dataset import Dataset
-from waycode.dataset.workers import map_tasks
-from waycode.features import Batch, Example, collate, extract, mirror
-from waycode.scene import Scene, TrackType
-from waycode.scene.manoeuvre import Manoeuvre, classify
-from waycode.training.alternatives import alternative_future
+from waycode.features import Batch, Example, collate, mirror
+from waycode.scene.manoeuvre import Manoeuvre
 from waycode.training.config import TrainingConfig, TrainingError, check_fit
+from waycode.training.examples import PreparedExamples, prepare_examples
 
-_MIN_OBSERVED_STEPS = 30  # of a modelled agent's future
-_OFF_MAP_M = 15.0  # from the nearest lane
 _STANDING_SHARE = 0.3  # weight of standing agents, compared with agents of other manoeuvres
-_SCENES_PER_TASK = 100
-_SCENES_PER_RUN, _SCENES_PER_WINDOW = 50, 1600  # a window fits in the files that a dataset keeps open: 2,048 scenes
+_SCENES_PER_RUN, _SCENES_PER_WINDOW = 50, 1600  # shuffled in two stages: neighbouring scenes are in the same file
 
 AgentKind = tuple[int, Manoeuvre]  # type of the track, and its manoeuvre
-SceneAgents = list[tuple[int, AgentKind]]  # the tracks of a scene that can be modelled
 
 
 @dataclass(frozen=True)
 class AgentIndex:
     """The agents of every scene that can be modelled, with sampling weights."""
 
-    starts: Int[np.ndarray, " scenes_plus_1"]  # of each scene in the arrays below
-    tracks: Int[np.ndarray, " agents"]  # index of the track in its scene
+    starts: Int[np.ndarray, " scenes_plus_1"]  # of each scene in the array below
     weights: Float[np.ndarray, " agents"]
 
-    def draw(self, scene: int, count: int, rng: np.random.Generator) -> list[int]:
-        """Draws up to `count` different agents of a scene, by weight."""
-        part = slice(self.starts[scene], self.starts[scene + 1])
-        tracks, weights = self.tracks[part], self.weights[part]
-        chosen = rng.choice(len(tracks), size=min(count, len(tracks)), replace=False, p=weights / weights.sum())
-        return [int(track) for track in tracks[np.sort(chosen)]]
+    def draw(
+        self, scene: int, count: int, rng: np.random.Generator
+    ) -> tuple[Int[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+        """Draws up to `count` different agents of a scene, by weight.
+
+        Returns:
+            Indices of the agents in their scene, ascending, and their importance: the inverse of the weight, with a
+            mean of 1 over all agents as they are drawn.
+        """
+        weights = self.weights[self.starts[scene] : self.starts[scene + 1]]
+        chosen = rng.choice(len(weights), size=min(count, len(weights)), replace=False, p=weights / weights.sum())
+        return np.sort(chosen), self.weights.mean() / weights[np.sort(chosen)]
 
 
-def index_agents(
-    dataset: Dataset, *, workers: int = 1, on_scenes: Callable[[int], None] = lambda count: None
-) -> AgentIndex:
-    """Indexes the agents of a dataset; the weights balance manoeuvres and types of road users.
+def index_agents(examples: PreparedExamples, *, balance: bool = True) -> AgentIndex:
+    """Indexes the agents of prepared scenes.
 
     Args:
-        dataset: all its scenes are read.
-        workers: number of processes.
-        on_scenes: called with the number of scenes of each finished part.
+        examples: of the whole dataset.
+        balance: whether weights balance manoeuvres and types of road users (ours), or are all equal.
     """
-    count = len(dataset)
-    parts = [range(start, min(start + _SCENES_PER_TASK, count)) for start in range(0, count, _SCENES_PER_TASK)]
-    tasks = [(dataset.folder, part) for part in parts]
-    found: list[SceneAgents] = []
-    for part in map_tasks(_agents_of, tasks, workers=workers if len(tasks) > 1 else 1):
-        found += part
-        on_scenes(len(part))
+    kinds = [examples.kinds(scene) for scene in range(len(examples))]
+    flat = [kind for scene in kinds for kind in scene]
     return AgentIndex(
-        starts=np.cumsum([0] + [len(scene) for scene in found]),
-        tracks=np.array([track for scene in found for track, _ in scene], np.int64),
-        weights=balancing_weights([kind for scene in found for _, kind in scene]),
+        starts=np.cumsum([0] + [len(scene) for scene in kinds]),
+        weights=balancing_weights(flat) if balance else np.ones(len(flat)),
     )
 
 
@@ -79,70 +69,28 @@ def balancing_weights(kinds: Sequence[AgentKind]) -> Float[np.ndarray, " agents"
     return np.array([share[kind] / np.sqrt(seen[kind]) for kind in kinds], np.float64)
 
 
-def modelled_agents(scene: Scene) -> list[int]:
-    """Tracks of a known type that are observed at the current step and for long enough after it."""
-    future = scene.tracks.valid[:, scene.current_step + 1 :]
-    now = scene.tracks.valid[:, scene.current_step]
-    known = scene.tracks.types != TrackType.OTHER
-    enough = max(1, min(_MIN_OBSERVED_STEPS, future.shape[1]))  # a scene may be shorter
-    return [int(track) for track in np.flatnonzero(now & known & (future.sum(axis=1) >= enough))]
-
-
-def leaves_map(scene: Scene, agents: Sequence[int]) -> Bool[np.ndarray, " agents"]:
-    """Which agents are vehicles whose last observed position is off the map.
-
-    Maps are cropped around the ego. Training on futures beyond the crop would teach a model not to trust the map.
-    """
-    if len(scene.map.lanes) == 0:
-        return np.zeros(len(agents), np.bool_)
-    chosen, tracks = np.asarray(agents, np.int64), scene.tracks
-    last = tracks.num_steps - 1 - tracks.valid[chosen, ::-1].argmax(axis=1)
-    last_m = tracks.position_m[chosen, last].astype(np.float64)
-    away = scene.map.lanes.graph.distance_to_nearest_m(last_m) > _OFF_MAP_M
-    return away & (tracks.types[chosen] == TrackType.VEHICLE)
-
-
-def _agents_of(task: tuple[Path, range]) -> list[SceneAgents]:
-    """Agents of each scene, with type and manoeuvre."""
-    folder, scenes = task
-    dataset = Dataset(folder)
-    found = []
-    for index in scenes:
-        scene = dataset[index]
-        manoeuvres = classify(scene)
-        seen = modelled_agents(scene)
-        agents = [agent for agent, away in zip(seen, leaves_map(scene, seen), strict=True) if not away]
-        found.append([(agent, (int(scene.tracks.types[agent]), manoeuvres[agent])) for agent in agents])
-    return found
-
-
 class Examples(data.Dataset[Example]):
     """Examples by (scene, seed); the seed decides on agents, alternative futures and mirroring."""
 
-    def __init__(self, dataset: Dataset, agents: AgentIndex, config: TrainingConfig):
-        self.dataset, self.agents, self.config = dataset, agents, config
+    def __init__(self, prepared: PreparedExamples, agents: AgentIndex, config: TrainingConfig):
+        self.prepared, self.agents, self.config = prepared, agents, config
 
     def __getitem__(self, key: tuple[int, int]) -> Example:
         scene, seed = key
         rng = np.random.default_rng(seed)
-        chosen = self.agents.draw(scene, self.config.agents_per_scene, rng)
-        recorded = self.dataset[scene]
-        example = extract(recorded, chosen, config=self.config.model.features)
-        if self.config.alternative_share:
-            example = self._with_alternatives(example, recorded, chosen, rng)
+        chosen, importance = self.agents.draw(scene, self.config.agents_per_scene, rng)
+        prepared = self.prepared[scene]
+        example, importance = prepared.example, importance.astype(np.float32)
+        future, valid = example.future_m[chosen], example.future_valid[chosen]  # copies
+        for row, agent in enumerate(chosen):
+            others = np.flatnonzero(prepared.alternative_agent == agent)
+            if len(others) and rng.random() < self.config.alternative_share:
+                future[row], valid[row], importance[row] = prepared.alternative_m[rng.choice(others)], True, 0
+        example = replace(
+            example, agents=example.agents[chosen], reachability=example.reachability[chosen], future_m=future,
+            future_valid=valid, importance=importance,
+        )  # fmt: skip
         return mirror(example) if self.config.mirror and rng.random() < 0.5 else example
-
-    def _with_alternatives(
-        self, example: Example, scene: Scene, agents: list[int], rng: np.random.Generator
-    ) -> Example:
-        """The example with alternative futures for some of the cars."""
-        future, valid = example.future_m.copy(), example.future_valid.copy()
-        for row, agent in enumerate(agents):
-            if rng.random() < self.config.alternative_share:
-                alternative = alternative_future(scene, agent, rng, steps=future.shape[1])
-                if alternative is not None:
-                    future[row], valid[row] = alternative, True
-        return replace(example, future_m=future, future_valid=valid)
 
 
 class StepSampler(data.Sampler[list[tuple[int, int]]]):
@@ -205,8 +153,9 @@ class SceneData(lightning.LightningDataModule):
     Args:
         folder: dataset to train on.
         config: of the run.
-        workers: processes that read scenes; 0 reads them in this process.
-        on_scenes: called with the number of scenes indexed, before the first step.
+        workers: processes that read examples; 0 reads them in this process. One more prepares them.
+        cache: folder of prepared examples; by default that of `training.examples`.
+        on_scenes: called with the number of scenes prepared, before the first step.
     """
 
     def __init__(
@@ -215,17 +164,19 @@ class SceneData(lightning.LightningDataModule):
         config: TrainingConfig,
         *,
         workers: int = 1,
+        cache: Path | None = None,
         on_scenes: Callable[[int], None] = lambda count: None,
     ):
         super().__init__()
         self.dataset, self.config, self.workers = Dataset(folder), config, workers
         check_fit(self.dataset, config.model.features)
-        self.agents = index_agents(self.dataset, workers=max(1, workers + 1), on_scenes=on_scenes)
+        self.prepared = prepare_examples(
+            self.dataset, config.model.features, cache=cache, workers=max(1, workers + 1), on_scenes=on_scenes
+        )
+        self.agents = index_agents(self.prepared, balance=config.balance)
         self._waited_s = 0.0
-        if len(self.agents.tracks) == 0:
-            raise TrainingError(
-                f"{folder} has no road user that is observed at the current step and for {_MIN_OBSERVED_STEPS} after it"
-            )
+        if len(self.agents.weights) == 0:
+            raise TrainingError(f"{folder} has no road user that is observed at the current step and long enough after")
 
     def take_waited_s(self) -> float:
         """Seconds spent waiting for batches since the last call."""
@@ -236,7 +187,7 @@ class SceneData(lightning.LightningDataModule):
         has_agents = np.flatnonzero(np.diff(self.agents.starts) > 0)
         first_step = self.trainer.global_step if self.trainer is not None else 0
         loader: data.DataLoader[Batch] = data.DataLoader(
-            Examples(self.dataset, self.agents, self.config),  # type: ignore[arg-type]
+            Examples(self.prepared, self.agents, self.config),  # type: ignore[arg-type]
             batch_sampler=StepSampler(has_agents.tolist(), self.config, first_step),
             collate_fn=collate,
             num_workers=self.workers,

@@ -6,11 +6,12 @@ from typing import Any
 
 import lightning
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
+from torch.nn import functional
 
 from waycode.features import Agents, Batch, SceneFeatures
-from waycode.model import Model, SceneEmbedding
+from waycode.model import Model, SceneEmbedding, search_codes
 from waycode.model.bottleneck import prefix_probabilities, quantise_straight_through, sample_prefix
 from waycode.training.config import NestedDropout, TrainingConfig
 from waycode.training.losses import (
@@ -25,6 +26,7 @@ from waycode.training.losses import (
 )
 from waycode.training.realism import MOTION_WEIGHT, cars_of, excess_acceleration_mps2, random_codes, realism_loss
 
+TEACHING_MARGIN = 0.3  # the encoder's numbers must be this far on the side of the searched level; then they are free
 _RANDOM_CODES = 2  # per agent and step, for the realism loss
 
 
@@ -42,30 +44,82 @@ class AutoencoderModule(lightning.LightningModule):
         # Noise and dropout depend on the step alone, and are drawn on the CPU: a resumed run, and a run on another
         # device, draw the same.
         generator = torch.Generator("cpu").manual_seed(config.seed * 1_000_003 + self.global_step)
-        future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]  # [R, T, 2], [R, T]
+        rows = batch.agents.mask
+        future, valid = batch.future_m[rows], batch.future_valid[rows]  # [R, T, 2], [R, T]
 
         tokens = model.scene_encoder(self._with_hidden_history(batch, generator), batch.agents)
-        latents = self._bottleneck(model.encode(future, valid, tokens), generator)
         scene = model.decoder.embed_scene(tokens)
-        mean, std = model.decoder.decode_all_prefixes(latents, scene)  # [R, N, T, 2]
+        encoded = model.encode(future, valid, tokens)
+        latents = self._bottleneck(encoded, generator)
+        ids = self._searched(scene, future, valid)  # [r, N], of the first r rows
+        codes = model.codebook().codes(ids)
+        latents = torch.cat([codes, latents[len(ids) :]])
+        logits = None
+        if config.prior_weight:
+            (mean, std), logits = model.decoder.decode_with_prior(latents, scene)  # [R, N, T, 2]
+        else:
+            mean, std = model.decoder.decode_all_prefixes(latents, scene)
 
         weights = self.prefix_weights(len(future), generator)
         loss = weighted_mean(beta_nll(mean, std, future, valid, beta=config.beta), weights)
+        if len(ids) and config.teaching_weight:
+            wrong = (TEACHING_MARGIN - codes * encoded[: len(ids)]).clamp(min=0).square()
+            loss = loss + config.teaching_weight * wrong.mean()
+        if len(ids) and logits is not None:
+            surprise = functional.cross_entropy(logits[: len(ids)].flatten(0, 1), ids.flatten(), reduction="none")
+            importance = batch.importance[rows][: len(ids)]
+            loss = loss + config.prior_weight * (surprise.view_as(ids).mean(dim=1) * importance).mean()
+        if self._ours_is_on:
+            loss = loss + self._losses_of_ours(mean, weights, scene, batch, generator)
+        if config.collision_weight:
+            others, others_valid, margin = futures_of_others(batch)
+            depth = collision_penalty_m(mean, others, others_valid, margin_m=margin)
+            loss = loss + config.collision_weight * weighted_mean(depth, weights)
+
+        ade = average_displacement_m(mean, future, valid).detach()
+        noisy = slice(len(ids), None) if len(ids) < len(future) else slice(None)
+        self._adapt_noise(float(weighted_mean(ade[noisy], weights[noisy])))
+        return {"loss": loss, "ade": weighted_mean(ade, weights)}
+
+    @property
+    def _progress(self) -> float:
+        return self.global_step / self.config.steps
+
+    @property
+    def _ours_is_on(self) -> bool:
+        return self._progress >= self.config.ours_from
+
+    def _searched(
+        self, scene: SceneEmbedding, future: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
+    ) -> Int[Tensor, "r N"]:
+        """Tokens that greedy search finds for the agents of the first scenes of the batch; the scenes are shuffled."""
+        num_scenes = round(self.config.searched_share * len(scene.tokens.tokens)) if self._ours_is_on else 0
+        part = scene.first(num_scenes)
+        count = len(part.tokens.row)
+        if count == 0:
+            return torch.zeros(0, self.config.model.num_tokens, dtype=torch.long, device=future.device)
+        return search_codes(self.model, part, future[:count], valid[:count])
+
+    def _losses_of_ours(
+        self,
+        mean: Float[Tensor, "R N T 2"],
+        weights: Float[Tensor, "R N"],
+        scene: SceneEmbedding,
+        batch: Batch,
+        generator: torch.Generator,
+    ) -> Tensor:
+        """Losses on path, acceleration and realism, each as far as it has a weight."""
+        config, rows = self.config, batch.agents.mask
+        future, valid = batch.future_m[rows], batch.future_valid[rows]
+        loss = mean.new_zeros(())
         if config.path_weight:
             loss = loss + config.path_weight * weighted_mean(path_deviation_m(mean, future, valid), weights)
         if config.acceleration_weight:
             error = acceleration_error_mps2(mean, future, valid, dt_s=config.model.features.dt_s)
             loss = loss + config.acceleration_weight * weighted_mean(error, weights)
-        if config.collision_weight:
-            others, others_valid, margin = futures_of_others(batch)
-            depth = collision_penalty_m(mean, others, others_valid, margin_m=margin)
-            loss = loss + config.collision_weight * weighted_mean(depth, weights)
         if config.realism_weight:
             loss = loss + config.realism_weight * self._realism(mean, scene, batch, generator)
-
-        ade = weighted_mean(average_displacement_m(mean, future, valid), weights).detach()
-        self._adapt_noise(float(ade))
-        return {"loss": loss, "ade": ade}
+        return loss
 
     def prefix_weights(self, rows: int, generator: torch.Generator) -> Float[Tensor, "R N"]:
         """Weight of each number of tokens for each agent."""
@@ -109,7 +163,8 @@ class AutoencoderModule(lightning.LightningModule):
     def _adapt_noise(self, ade_m: float) -> None:
         noise = self.config.noise
         if noise.fixed_sigma is None:
-            sigma = next_sigma(self.sigma, ade_m, target_ade_m=noise.target_ade_m, gamma=noise.gamma, delta=noise.delta)
+            target_m = noise.target_at(self._progress)
+            sigma = next_sigma(self.sigma, ade_m, target_ade_m=target_m, gamma=noise.gamma, delta=noise.delta)
             self.sigma = min(noise.max_sigma, sigma)
 
     def configure_optimizers(self) -> Any:

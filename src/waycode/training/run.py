@@ -73,6 +73,7 @@ def train(
     resume: bool = False,
     workers: int = 1,
     hardware: Hardware | None = None,
+    cache: Path | None = None,
     hooks: Hooks | None = None,
 ) -> Path:
     """Trains a model and returns its folder.
@@ -87,6 +88,7 @@ def train(
         resume: continue the run in `out` from its last checkpoint; the result is that of an uninterrupted run.
         workers: processes that read scenes; 0 reads them in this process.
         hardware: device and precision; by default what there is, in float32.
+        cache: folder of prepared examples; by default that of `training.examples`.
         hooks: progress and stop requests.
     """
     hooks = hooks or Hooks()
@@ -103,9 +105,9 @@ def train(
             raise TrainingError(f"the model of {init} has another form ({'; '.join(found)}): its weights do not fit")
         module.model.load_state_dict(initial.model.state_dict())
         init_is_free = is_free(initial)
-    scenes = SceneData(data, config, workers=workers, on_scenes=hooks.on_scenes)
+    scenes = SceneData(data, config, workers=workers, cache=cache, on_scenes=hooks.on_scenes)
     origin = TrainingData(
-        training=scenes.dataset.info, validation=validation_data.info, num_agents=len(scenes.agents.tracks),
+        training=scenes.dataset.info, validation=validation_data.info, num_agents=len(scenes.agents.weights),
         init=None if init is None else str(init), init_is_free=init_is_free,
     )  # fmt: skip
     journal = Journal(scenes, out / _METRICS_FILE, hooks.on_step)
