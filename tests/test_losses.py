@@ -11,7 +11,7 @@ from waycode.demo import bundled_dataset
 from waycode.features import Batch, collate, extract
 from waycode.model.bottleneck import prefix_probabilities
 from waycode.training.config import NestedDropout, NoiseConfig, TrainingConfig, tiny
-from waycode.training.data import modelled_agents
+from waycode.training.examples import modelled_agents
 from waycode.training.losses import (
     acceleration_error_mps2,
     average_displacement_m,

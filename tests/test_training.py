@@ -21,6 +21,7 @@ from waycode.training.callbacks import RunStopped, StepReport, ValidationReport,
 from waycode.training.card import BOUND_LICENCE, FREE_LICENCE, is_free, table_of
 from waycode.training.config import RECIPES, TrainingConfig, TrainingError, config_changes, override, paper, tiny
 from waycode.training.data import Examples, SceneData, index_agents
+from waycode.training.examples import prepare_examples
 from waycode.training.module import AutoencoderModule
 from waycode.training.run import Hooks, last_step, train
 
@@ -337,14 +338,14 @@ def test_the_papers_recipe_is_the_papers() -> None:
     assert config.steps * 64 == pytest.approx(70e6, rel=0.02)
 
 
-def test_the_papers_recipe_does_a_step(record_property: Callable[[str, object], None]) -> None:
+def test_the_papers_recipe_does_a_step(tmp_path: Path, record_property: Callable[[str, object], None]) -> None:
     config = replace(paper(), scenes_per_batch=2, agents_per_scene=1)
     torch.manual_seed(0)
     module = AutoencoderModule(config)
     record_property("parameters", module.model.num_parameters)
     assert module.model.num_parameters == 27_733_789
-    dataset = bundled_dataset()
-    examples = Examples(dataset, index_agents(dataset), config)
+    prepared = prepare_examples(bundled_dataset(), config.model.features, cache=tmp_path)
+    examples = Examples(prepared, index_agents(prepared), config)
     loss = module.training_step(collate([examples[0, 0], examples[1, 1]]), 0)["loss"]
     optimizer = module.configure_optimizers()["optimizer"]
     before = module.model.decoder.registers.detach().clone()

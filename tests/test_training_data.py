@@ -21,10 +21,16 @@ from waycode.training.data import (
     StepSampler,
     balancing_weights,
     index_agents,
-    leaves_map,
     shuffle_nearby,
 )
+from waycode.training.examples import PreparedExamples, leaves_map, prepare_examples
 from waycode.training.module import AutoencoderModule
+
+
+@pytest.fixture(scope="module")
+def prepared(tmp_path_factory: pytest.TempPathFactory) -> PreparedExamples:
+    """The bundled scenes, prepared with the features of `tiny`."""
+    return prepare_examples(bundled_dataset(), tiny().model.features, cache=tmp_path_factory.mktemp("cache"))
 
 
 def short(steps: int, **changes: object) -> TrainingConfig:
@@ -92,38 +98,57 @@ def test_rare_manoeuvres_are_drawn_more_often() -> None:
     weights = balancing_weights(kinds)
     assert weights[100] / weights[0] == pytest.approx(5.0)  # sqrt(100 / 4)
     assert weights[-1] / weights[0] == pytest.approx(0.3)
-    index = AgentIndex(starts=np.array([0, len(kinds)]), tracks=np.arange(len(kinds)), weights=weights)
+    index = AgentIndex(starts=np.array([0, len(kinds)]), weights=weights)
     rng = np.random.default_rng(0)
-    drawn = Counter(kinds[track][1] for _ in range(2000) for track in index.draw(0, 2, rng))
+    drawn = Counter(kinds[agent][1] for _ in range(2000) for agent in index.draw(0, 2, rng)[0])
     assert drawn[Manoeuvre.LEFT_TURN] / 4 > 3 * drawn[Manoeuvre.STRAIGHT] / 100
     assert drawn[Manoeuvre.STRAIGHT] > 2 * drawn[Manoeuvre.STANDING]
 
 
 def test_agents_are_drawn_once_and_all_if_there_are_few() -> None:
-    index = AgentIndex(starts=np.array([0, 2, 5]), tracks=np.array([3, 7, 1, 2, 9]), weights=np.ones(5))
+    index = AgentIndex(starts=np.array([0, 2, 5]), weights=np.ones(5))
     rng = np.random.default_rng(0)
-    assert index.draw(0, 4, rng) == [3, 7]
-    assert all(len(set(index.draw(1, 2, rng))) == 2 for _ in range(20))
+    assert index.draw(0, 4, rng)[0].tolist() == [0, 1]
+    assert all(len(set(index.draw(1, 2, rng)[0])) == 2 for _ in range(20))
 
 
-def test_the_index_names_agents_that_can_be_modelled() -> None:
-    counted: list[int] = []
-    dataset = bundled_dataset()
-    index = index_agents(dataset, on_scenes=counted.append)
-    assert sum(counted) == len(dataset) == len(index.starts) - 1
-    for number in range(len(dataset)):
-        scene = dataset[number]
-        valid = scene.tracks.valid[index.tracks[index.starts[number] : index.starts[number + 1]]]
-        assert valid[:, scene.current_step].all()
-        assert (valid[:, scene.current_step + 1 :].sum(axis=1) >= 30).all()
+def test_the_mean_by_importance_is_that_of_all_agents() -> None:
+    weights = np.array([4.0, 1.0, 1.0, 2.0])
+    index, rng, values = AgentIndex(starts=np.array([0, 4]), weights=weights), np.random.default_rng(0), np.arange(4)
+    drawn = [index.draw(0, 1, rng) for _ in range(20_000)]
+    mean = np.mean([values[agent[0]] * importance[0] for agent, importance in drawn])
+    assert mean == pytest.approx(values.mean(), rel=0.03)
+    assert np.mean([importance[0] for _, importance in drawn]) == pytest.approx(1, rel=0.03)
 
 
-def test_half_of_the_examples_are_mirrored() -> None:
-    dataset = bundled_dataset()
+def test_the_index_has_all_agents_that_can_be_modelled(prepared: PreparedExamples) -> None:
+    index = index_agents(prepared)
+    assert len(index.starts) - 1 == len(prepared) == len(bundled_dataset())
+    for number in range(len(prepared)):
+        example = prepared[number].example
+        assert len(example.agents) == index.starts[number + 1] - index.starts[number]
+        assert (example.future_valid.sum(axis=1) >= 30).all()
+    assert (index_agents(prepared, balance=False).weights == 1).all()
+
+
+def test_an_alternative_replaces_a_recorded_future_and_counts_nothing_for_the_prior(
+    prepared: PreparedExamples,
+) -> None:
+    scene = next(number for number in range(len(prepared)) if len(prepared[number].alternative_agent))
+    index, config = index_agents(prepared), short(1, agents_per_scene=50, mirror=False)
+    recorded = Examples(prepared, index, config)[scene, 0]
+    other = Examples(prepared, index, replace(config, alternative_share=1.0))[scene, 0]
+    changed = np.abs(other.future_m - recorded.future_m).max(axis=(1, 2)) > 1
+    assert set(np.flatnonzero(changed)) == set(prepared[scene].alternative_agent.tolist())
+    assert (other.importance[changed] == 0).all()
+    assert (recorded.importance > 0).all()
+
+
+def test_half_of_the_examples_are_mirrored(prepared: PreparedExamples) -> None:
     config = short(1, agents_per_scene=1)
-    index = index_agents(dataset)
-    plain = Examples(dataset, index, replace(config, mirror=False))
-    some = Examples(dataset, index, config)
+    index = index_agents(prepared)
+    plain = Examples(prepared, index, replace(config, mirror=False))
+    some = Examples(prepared, index, config)
     mirrored = 0
     for seed in range(60):
         one, other = plain[0, seed], some[0, seed]

@@ -116,7 +116,7 @@ def _batch_errors(
     batch = collate([example for _, example, _ in items]).to(next(model.parameters()).device)
     future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
     embedding = model.encode_scene(batch.scene, batch.agents)
-    latents = model.encode(future, valid, embedding.tokens)
+    latents = model.encode(future, valid, embedding)
     ade, fde, std = {}, {}, {}
     for method in methods:
         levels = method.num_levels

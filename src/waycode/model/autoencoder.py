@@ -11,8 +11,8 @@ from waycode.features import Agents, SceneFeatures
 from waycode.model.bottleneck import add_noise, quantise_straight_through
 from waycode.model.config import Bottleneck, ModelConfig
 from waycode.model.decoder import Decoder, MeanAndStd, PrefixCache, SceneEmbedding
-from waycode.model.scene_encoder import SceneEncoder, SceneTokens
-from waycode.model.trajectory_encoder import TrajectoryEncoder
+from waycode.model.scene_encoder import SceneEncoder
+from waycode.model.trajectory_encoder import EncoderPass, TrajectoryEncoder
 from waycode.search import Codebook, beam_search
 
 
@@ -42,10 +42,16 @@ class Model(nn.Module):
         return self.decoder.embed_scene(self.scene_encoder(scene, agents))
 
     def encode(
-        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneTokens
+        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneEmbedding
     ) -> Float[Tensor, "R N D"]:
         """Latents in [-1, 1] of trajectories in their agents' frames; steps that are not valid are ignored."""
-        return self.trajectory_encoder(future_m, valid, scene)
+        logits = self.trajectory_encoder(future_m, valid, scene.tokens)
+        for _ in range(1, self.config.encoder_passes):
+            with torch.no_grad():
+                mean_m, _ = self.decoder.decode_all_prefixes(logits.tanh(), scene)
+            before = EncoderPass(logits=logits, error_m=future_m[:, None] - mean_m)
+            logits = self.trajectory_encoder(future_m, valid, scene.tokens, before)
+        return torch.tanh(logits)
 
     def apply_bottleneck(
         self, latents: Float[Tensor, "R N D"], sigma: float, generator: torch.Generator | None = None

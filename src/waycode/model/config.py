@@ -29,6 +29,8 @@ class ModelConfig:
     feed_forward: int = 384  # hidden width of the feed-forward layers
     scene_layers: int = 2
     encoder_layers: int = 2  # of the trajectory encoder
+    # Passes of the trajectory encoder; each further one sees what the tokens so far decode to (ours; the paper has one).
+    encoder_passes: int = 1
     decoder_layers: int = 3
     relation_width: int = 32  # of embedded relative poses
     max_scene_tokens: int = 256  # map segments and road users per scene, those nearest to the modelled agents
@@ -55,7 +57,7 @@ class ModelConfig:
             "width", "heads", "feed_forward", "relation_width", "max_scene_tokens", "nearby_polylines", "registers",
             "num_tokens", "token_dim",
         )  # fmt: skip
-        least = dict.fromkeys((*sizes, "encoder_layers", "decoder_layers"), 1) | {
+        least = dict.fromkeys((*sizes, "encoder_layers", "encoder_passes", "decoder_layers"), 1) | {
             "scene_layers": 0, "fsq_levels": 2, "correction_width": 0,
         }  # fmt: skip
         for name, bound in least.items():

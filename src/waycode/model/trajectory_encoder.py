@@ -1,5 +1,7 @@
 """The trajectory encoder: from a trajectory and its scene to N latent tokens."""
 
+from dataclasses import dataclass
+
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -11,6 +13,14 @@ from waycode.model.scene_encoder import SceneTokens
 _POSITION_SCALE_M, _RESIDUAL_SCALE_M = 20.0, 5.0  # bring the inputs to the order of 1
 
 
+@dataclass(frozen=True, kw_only=True)
+class EncoderPass:
+    """The result of a pass of the encoder, and what it decodes to: the input of the next pass."""
+
+    logits: Float[Tensor, "R N D"]  # the latents before the tanh
+    error_m: Float[Tensor, "R N T 2"]  # from the decoded prefixes of 1, 2, ..., N tokens to the trajectory
+
+
 class TrajectoryEncoder(nn.Module):
     """Transformer over the trajectory token, N latents and registers; latents attend to earlier latents only."""
 
@@ -19,34 +29,48 @@ class TrajectoryEncoder(nn.Module):
     def __init__(self, config: ModelConfig):
         super().__init__()
         self.config = config
-        self.embed = mlp(5 * config.features.future_steps, 2 * config.width, config.width)
-        self.queries = nn.Parameter(torch.randn(config.num_tokens + config.registers, config.width) * 0.02)
+        width, steps = config.width, config.features.future_steps
+        self.embed = mlp(5 * steps, 2 * width, width)
+        self.queries = nn.Parameter(torch.randn(config.num_tokens + config.registers, width) * 0.02)
         self.blocks = Blocks(
-            config.encoder_layers, width=config.width, heads=config.heads, feed_forward=config.feed_forward,
+            config.encoder_layers, width=width, heads=config.heads, feed_forward=config.feed_forward,
             relation_width=config.relation_width,
         )  # fmt: skip
-        self.norm = nn.LayerNorm(config.width)
-        self.project = nn.Linear(config.width, config.token_dim)
+        self.norm = nn.LayerNorm(width)
+        self.project = nn.Linear(width, config.token_dim)
+        if config.encoder_passes > 1:
+            self.embed_before = nn.Linear(config.token_dim, width)
+            self.embed_error = mlp(2 * steps, 2 * width, width)
         self.register_buffer("mask", self._mask(), persistent=False)
 
     def forward(
-        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneTokens
+        self,
+        future_m: Float[Tensor, "R T 2"],
+        valid: Bool[Tensor, "R T"],
+        scene: SceneTokens,
+        before: EncoderPass | None = None,
     ) -> Float[Tensor, "R N D"]:
-        """Latents in [-1, 1], before any noise.
+        """Latents before the tanh and any noise.
 
         Args:
             future_m: positions at the future steps, in the agent's frame at the current step.
             valid: true where the position was observed.
             scene: the scene around each agent.
+            before: the pass before this one, which this one corrects; None for the first.
         """
+        count = self.config.num_tokens
         trajectory = self.embed(self._inputs(future_m, valid, scene.velocity_mps))  # [R, d]
         queries = self.queries + scene.agent[:, None]  # [R, N + registers, d]
+        if before is not None:
+            error = (before.error_m * valid[:, None, :, None] / _RESIDUAL_SCALE_M).flatten(2)  # [R, N, 2 * T]
+            seen = self.embed_before(before.logits.tanh()) + self.embed_error(error)
+            queries = torch.cat([queries[:, :count] + seen, queries[:, count:]], dim=1)
         x = torch.cat([trajectory[:, None], queries], dim=1)[:, None]  # [R, 1, 1 + N + registers, d]
         for block in self.blocks:
             keys_values = block.attend_scene.keys_and_values(scene.tokens)
             x = block(x, block.own_keys_and_values(x), keys_values, scene, mask=self.mask)
-        latents = x[:, 0, 1 : 1 + self.config.num_tokens]
-        return torch.tanh(self.project(self.norm(latents)))
+        logits: Tensor = self.project(self.norm(x[:, 0, 1 : 1 + count]))
+        return logits if before is None else before.logits + logits
 
     def _inputs(
         self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], velocity_mps: Float[Tensor, "R 2"]

@@ -185,5 +185,5 @@ def _encode(planner: Planner, scenes: Sequence[tuple[Scene, list[int]]]) -> torc
     config = planner.model.config.features
     batch = collate([extract(scene, agents, config=config) for scene, agents in scenes]).to(planner.device)
     rows = batch.agents.mask
-    tokens = planner.model.scene_encoder(batch.scene, batch.agents)
-    return planner.model.encode(batch.future_m[rows], batch.future_valid[rows], tokens).cpu()
+    scene = planner.model.encode_scene(batch.scene, batch.agents)
+    return planner.model.encode(batch.future_m[rows], batch.future_valid[rows], scene).cpu()

@@ -309,7 +309,7 @@ class View:
         future_valid[:count] = known
         observed = torch.tensor(future_valid, device=self.embedding.velocity_mps.device)[None]
         with torch.no_grad():
-            latents = self.model.encode(self._tensor(future_m)[None], observed, self.embedding.tokens)[0]
+            latents = self.model.encode(self._tensor(future_m)[None], observed, self.embedding)[0]
         return rounded_code(latents, levels)
 
     def _search(

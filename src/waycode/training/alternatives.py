@@ -58,12 +58,12 @@ def alternative_future(
         steps: number of future steps.
     """
     car = _car_on_lane(scene, agent, steps)
-    if car is None:
+    if car is None or 2 * (car.reach_m - _MIN_RETURN_M) < _MIN_DIFFERENCE_M:  # a car that stands has no other way
         return None
-    lanes = scene.map.lanes
+    lanes, followed = scene.map.lanes, set[tuple[int, ...]]()
     sides = (None, lanes.graph.left, lanes.graph.right)  # None: no lane change
     for kind in np.concatenate([rng.permutation(len(sides)) for _ in range(_ROUNDS)]):
-        found = _random_path(lanes, car, sides[kind], rng)
+        found = _random_path(lanes, car, sides[kind], rng, followed=followed)
         driven = None if found is None else _drive(*found, car, dt_s=scene.dt_s)
         if driven is None or np.linalg.norm(driven[0] - car.recorded_m, axis=1).max() < _MIN_DIFFERENCE_M:
             continue
@@ -92,15 +92,16 @@ def _car_on_lane(scene: Scene, agent: int, steps: int) -> _Car | None:
 
 
 def _random_path(
-    lanes: Lanes, car: _Car, side: Adjacency | None, rng: np.random.Generator
+    lanes: Lanes, car: _Car, side: Adjacency | None, rng: np.random.Generator, *, followed: set[tuple[int, ...]]
 ) -> tuple[Path, float] | None:
-    """Draws a path over the lane graph that is as long as the recorded one; None if there is none.
+    """Draws a path over the lane graph that is as long as the recorded one; None if there is none, or no new one.
 
     Args:
         lanes: the lanes of the map.
         car: where the path starts.
         side: neighbouring lanes to change to; None follows the lane.
         rng: draws successors, the start of a lane change and its target.
+        followed: chains of lanes without a lane change that were drawn before; this one is added.
 
     Returns:
         The path, and the arclength at which its last lane ends without a successor (infinite if it continues).
@@ -117,6 +118,10 @@ def _random_path(
         change_from_m = interpolate(own, np.array([car.along_m + after_m]))[0]
         chain.append(int(rng.choice(beside)))
     ahead_m = _extend(chain, graph, rng, ahead_m=ahead_m, until_m=car.reach_m)
+    if side is None:
+        if tuple(chain) in followed:
+            return None
+        followed.add(tuple(chain))
     ends = ahead_m < car.reach_m
     if ends and not any(graph.successors[other] for other in graph.beside[chain[-1]]):
         return None  # no neighbour continues either: the road goes on beyond the map

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 from waycode.dataset.dataset import DatasetInfo
 from waycode.model.saved import SavedModel
-from waycode.training.config import TrainingConfig
+from waycode.training.config import TrainingConfig, additions
 
 _FREE_SOURCES = ("sumo",)  # generated scenes carry no third-party rights
 FREE_LICENCE = "Apache-2.0. The model was trained on generated scenes only."
@@ -103,10 +103,16 @@ def model_card(
         f"- noise of the tokens at the end: sigma {sigma:.3f}",
         f"- learning rate {config.learning_rate:g}, seed {config.seed}",
     ]
+    switches = additions(config)
+    about_method = [
+        f"- {title}: {', '.join(name for name, is_on in switches.items() if is_on == wanted) or 'none'}"
+        for title, wanted in (("beyond the paper", True), ("available, switched off", False))
+    ]
     if data.init:
         about_training.append(f"- began with the weights of {data.init}")
     sections = {
         "Model": about_model,
+        "Method": about_method,
         "Data": about_data,
         "Training": about_training,
         "Reconstruction": _result_lines(figures, thresholds),

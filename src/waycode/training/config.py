@@ -164,6 +164,29 @@ def closed_loop() -> TrainingConfig:
     return replace(small(), history_dropout=0.5, collision_weight=0.2)
 
 
+def additions(config: TrainingConfig) -> dict[str, bool]:
+    """What is ours and not the paper's, and whether it is switched on; the order is that of the ablation table."""
+    model = config.model
+    return {
+        "one scene encoding for all agents, by relative poses": True,
+        "tightening noise target": config.noise.final_target_ade_m is not None,
+        "search in the loop": config.searched_share > 0,
+        "second pass of the encoder": model.encoder_passes > 1,
+        "prior over codes": model.prior and config.prior_weight > 0,
+        "map correction": model.correction_width > 0,
+        "spline with fixed start and smooth end": model.spline_points is not None,
+        "reachability input": model.reachability,
+        "rounded share": config.noise.rounded_share > 0,
+        "path loss": config.path_weight > 0,
+        "acceleration loss": config.acceleration_weight > 0,
+        "realism loss": config.realism_weight > 0,
+        "alternative futures": config.alternative_share > 0,
+        "mirroring": config.mirror,
+        "balancing": config.balance,
+        "expected nested dropout": config.nested_dropout == NestedDropout.EXPECTED,
+    }
+
+
 RECIPES: dict[str, Callable[[], TrainingConfig]] = {
     "tiny": tiny,
     "small": small,

@@ -49,7 +49,7 @@ class AutoencoderModule(lightning.LightningModule):
 
         tokens = model.scene_encoder(self._with_hidden_history(batch, generator), batch.agents)
         scene = model.decoder.embed_scene(tokens)
-        encoded = model.encode(future, valid, tokens)
+        encoded = model.encode(future, valid, scene)
         latents = self._bottleneck(encoded, generator)
         ids = self._searched(scene, future, valid)  # [r, N], of the first r rows
         codes = model.codebook().codes(ids)
