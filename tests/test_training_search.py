@@ -1,0 +1,113 @@
+"""Search in the loop: the decoder is trained on the tokens that greedy search finds, the encoder and the prior on these."""
+
+from dataclasses import replace
+from typing import Any
+
+import pytest
+import torch
+from torch import Tensor
+
+from tiny_model import batch_of, crowd, futures_of, sample_scenes, tiny_config, tiny_model
+from waycode.features import Batch
+from waycode.model import search_codes
+from waycode.training.config import NoiseConfig, TrainingConfig, override, small, small_paper
+from waycode.training.config import additions as what_is_ours
+from waycode.training.module import AutoencoderModule
+
+
+def searching_module(**changes: Any) -> AutoencoderModule:
+    torch.manual_seed(0)
+    settings: dict[str, Any] = {"searched_share": 1.0, "noise": NoiseConfig(fixed_sigma=0.1), **changes}
+    return AutoencoderModule(TrainingConfig(model=tiny_config(), **settings))
+
+
+def gradients(module: AutoencoderModule, batch: Batch) -> dict[str, Tensor]:
+    """Gradients of the loss by part of the model; parts without any are left out."""
+    module.zero_grad()
+    torch.autograd.backward(module.training_step(batch, 0)["loss"])
+    return {
+        name: parameter.grad for name, parameter in module.model.named_parameters() if parameter.grad is not None
+    }  # fmt: skip
+
+
+def test_searched_codes_are_those_of_greedy_search_by_hand() -> None:
+    model, batch = tiny_model(), batch_of(*sample_scenes()[:2])
+    scene = model.encode_scene(batch.scene, batch.agents)
+    future, valid = futures_of(batch)
+    found = search_codes(model, scene, future, valid)
+    book, count = model.codebook(), len(future)
+    chosen = torch.zeros(count, 0, dtype=torch.long)
+    for _ in range(model.config.num_tokens):
+        longer = torch.cat([chosen[:, None].expand(-1, len(book), -1), torch.arange(len(book)).expand(count, -1)[..., None]], dim=2)
+        mean, _ = model.decode(book.codes(longer), scene)
+        error = ((mean - future[:, None]).norm(dim=-1) * valid[:, None]).sum(dim=-1)
+        best = error.argmin(dim=1)
+        chosen = torch.cat([chosen, best[:, None]], dim=1)
+    assert torch.equal(found, chosen)
+
+
+@pytest.mark.parametrize("teaching_weight", [0.0, 1.0])
+def test_the_encoder_learns_from_searched_tokens_only_what_it_is_taught(teaching_weight: float) -> None:
+    found = gradients(searching_module(teaching_weight=teaching_weight), batch_of(crowd()))
+    assert any(name.startswith("decoder") for name in found)
+    assert any(name.startswith("trajectory_encoder") and grad.any() for name, grad in found.items()) == (
+        teaching_weight > 0
+    )
+
+
+@pytest.mark.parametrize("importance", [0.0, 1.0])
+def test_the_prior_learns_from_recorded_futures_only(importance: float) -> None:
+    batch = batch_of(crowd())
+    batch = replace(batch, importance=torch.full_like(batch.importance, importance))
+    found = gradients(searching_module(prior_weight=1.0), batch)
+    assert bool(found["decoder.prior.weight"].any()) == (importance > 0)
+
+
+def test_the_losses_of_ours_begin_later() -> None:
+    batch = batch_of(crowd())
+    module = searching_module(ours_from=0.5, path_weight=100.0, realism_weight=100.0)
+    before = float(module.training_step(batch, 0)["loss"].detach())
+    plain = float(searching_module(searched_share=0.0).training_step(batch, 0)["loss"].detach())
+    assert before == pytest.approx(plain)
+    later = float(searching_module(path_weight=100.0, realism_weight=100.0).training_step(batch, 0)["loss"].detach())
+    assert later > 2 * before
+
+
+def test_a_share_of_the_scenes_is_searched() -> None:
+    module, batch = searching_module(searched_share=0.5), batch_of(*sample_scenes()[:4])
+    scene = module.model.encode_scene(batch.scene, batch.agents)
+    future, valid = futures_of(batch)
+    assert len(module._searched(scene, future, valid)) == int(batch.agents.mask[:2].sum())
+
+
+def test_the_target_tightens_by_equal_ratios() -> None:
+    noise = NoiseConfig(target_ade_m=2.0, final_target_ade_m=0.5)
+    assert [noise.target_at(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([2.0, 1.0, 0.5])
+    assert NoiseConfig(target_ade_m=0.6).target_at(0.7) == pytest.approx(0.6)
+    with pytest.raises(ValueError, match="final_target_ade_m is 0.0, expected a distance above 0"):
+        NoiseConfig(final_target_ade_m=0.0)
+
+
+def test_the_papers_recipe_has_nothing_of_ours_but_the_encoding() -> None:
+    assert [name for name, is_on in what_is_ours(small_paper()).items() if is_on] == [
+        "one scene encoding for all agents, by relative poses"
+    ]
+    assert sum(what_is_ours(small()).values()) >= 10
+
+
+def test_a_second_pass_of_the_encoder_sees_what_the_first_decodes_to() -> None:
+    model, batch = tiny_model(encoder_passes=2), batch_of(crowd())
+    scene = model.encode_scene(batch.scene, batch.agents)
+    future, valid = futures_of(batch)
+    twice = model.encode(future, valid, scene)
+    once = model.trajectory_encoder(future, valid, scene.tokens).tanh()
+    assert (twice - once).abs().max() > 1e-3
+    with torch.no_grad():
+        model.decoder.head[-1].bias.add_(1.0)  # another decoder: the first pass is the same, the second is not
+    assert torch.equal(model.trajectory_encoder(future, valid, scene.tokens).tanh(), once)
+    assert (model.encode(future, valid, scene) - twice).abs().max() > 1e-4
+
+
+def test_settings_of_ours_have_bounds() -> None:
+    with pytest.raises(Exception, match="searched_share is 1.5, expected 0 to 1"):
+        override(small(), ["searched_share=1.5"])
