@@ -45,12 +45,13 @@ class Model(nn.Module):
         self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneEmbedding
     ) -> Float[Tensor, "R N D"]:
         """Latents in [-1, 1] of trajectories in their agents' frames; steps that are not valid are ignored."""
-        logits = self.trajectory_encoder(future_m, valid, scene.tokens)
+        keys_values = self.trajectory_encoder.scene_keys_values(scene.tokens)
+        logits = self.trajectory_encoder(future_m, valid, scene.tokens, keys_values)
         for _ in range(1, self.config.encoder_passes):
             with torch.no_grad():
                 mean_m, _ = self.decoder.decode_all_prefixes(logits.tanh(), scene)
             before = EncoderPass(logits=logits, error_m=future_m[:, None] - mean_m)
-            logits = self.trajectory_encoder(future_m, valid, scene.tokens, before)
+            logits = self.trajectory_encoder(future_m, valid, scene.tokens, keys_values, before)
         return torch.tanh(logits)
 
     def apply_bottleneck(

@@ -33,7 +33,7 @@ class ModelConfig:
     encoder_passes: int = 1
     decoder_layers: int = 3
     relation_width: int = 32  # of embedded relative poses
-    max_scene_tokens: int = 256  # map segments and road users per scene, those nearest to the modelled agents
+    max_scene_tokens: int = 192  # map segments and road users per scene, those nearest to the modelled agents
     neighbours: int | None = 16  # local attention in the scene encoder; None: all tokens attend to all
     # Whether the model sees which lanes an agent can reach from its lane (ours).
     reachability: bool = True

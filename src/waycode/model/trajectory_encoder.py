@@ -7,7 +7,7 @@ from jaxtyping import Bool, Float
 from torch import Tensor, nn
 
 from waycode.model.config import ModelConfig
-from waycode.model.layers import Blocks, causal_mask, mlp
+from waycode.model.layers import Blocks, KeysValues, causal_mask, mlp
 from waycode.model.scene_encoder import SceneTokens
 
 _POSITION_SCALE_M, _RESIDUAL_SCALE_M = 20.0, 5.0  # bring the inputs to the order of 1
@@ -43,11 +43,16 @@ class TrajectoryEncoder(nn.Module):
             self.embed_error = mlp(2 * steps, 2 * width, width)
         self.register_buffer("mask", self._mask(), persistent=False)
 
+    def scene_keys_values(self, scene: SceneTokens) -> tuple[KeysValues, ...]:
+        """Keys and values of the scene for every layer: the same for all passes."""
+        return tuple(block.attend_scene.keys_and_values(scene.tokens) for block in self.blocks)
+
     def forward(
         self,
         future_m: Float[Tensor, "R T 2"],
         valid: Bool[Tensor, "R T"],
         scene: SceneTokens,
+        keys_values: tuple[KeysValues, ...],
         before: EncoderPass | None = None,
     ) -> Float[Tensor, "R N D"]:
         """Latents before the tanh and any noise.
@@ -56,6 +61,7 @@ class TrajectoryEncoder(nn.Module):
             future_m: positions at the future steps, in the agent's frame at the current step.
             valid: true where the position was observed.
             scene: the scene around each agent.
+            keys_values: `scene_keys_values` of it.
             before: the pass before this one, which this one corrects; None for the first.
         """
         count = self.config.num_tokens
@@ -63,12 +69,11 @@ class TrajectoryEncoder(nn.Module):
         queries = self.queries + scene.agent[:, None]  # [R, N + registers, d]
         if before is not None:
             error = (before.error_m * valid[:, None, :, None] / _RESIDUAL_SCALE_M).flatten(2)  # [R, N, 2 * T]
-            seen = self.embed_before(before.logits.tanh()) + self.embed_error(error)
-            queries = torch.cat([queries[:, :count] + seen, queries[:, count:]], dim=1)
+            found = self.embed_before(before.logits.tanh()) + self.embed_error(error)
+            queries = torch.cat([queries[:, :count] + found, queries[:, count:]], dim=1)
         x = torch.cat([trajectory[:, None], queries], dim=1)[:, None]  # [R, 1, 1 + N + registers, d]
-        for block in self.blocks:
-            keys_values = block.attend_scene.keys_and_values(scene.tokens)
-            x = block(x, block.own_keys_and_values(x), keys_values, scene, mask=self.mask)
+        for block, seen in zip(self.blocks, keys_values, strict=True):
+            x = block(x, block.own_keys_and_values(x), seen, scene, mask=self.mask)
         logits: Tensor = self.project(self.norm(x[:, 0, 1 : 1 + count]))
         return logits if before is None else before.logits + logits
 

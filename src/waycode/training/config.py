@@ -114,14 +114,14 @@ def tiny() -> TrainingConfig:
 def small() -> TrainingConfig:
     """The recipe of the bundled model `sumo-small`, for two CPU cores: the paper's method and everything that helps."""
     return TrainingConfig(
-        model=ModelConfig(encoder_layers=4, encoder_passes=2),
+        model=ModelConfig(encoder_passes=2),
         # 3e-4 per step, so that sigma rises early.
         noise=NoiseConfig(
             target_ade_m=2.0, final_target_ade_m=0.6, gamma=0.97, delta=0.01, max_sigma=0.5, rounded_share=0.25
         ),
-        searched_share=0.5, teaching_weight=0.5, prior_weight=0.1, alternative_share=0.5, path_weight=1.0,
+        searched_share=0.375, teaching_weight=0.5, prior_weight=0.1, alternative_share=0.5, path_weight=1.0,
         acceleration_weight=0.3, realism_weight=6.0, ours_from=0.1,
-        steps=9_000, scenes_per_batch=8, agents_per_scene=12, validate_every=1_000,
+        steps=7_500, scenes_per_batch=8, agents_per_scene=12, validate_every=1_250,
     )  # fmt: skip
 
 

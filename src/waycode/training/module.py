@@ -27,7 +27,7 @@ from waycode.training.losses import (
 from waycode.training.realism import MOTION_WEIGHT, cars_of, excess_acceleration_mps2, random_codes, realism_loss
 
 TEACHING_MARGIN = 0.3  # the encoder's numbers must be this far on the side of the searched level; then they are free
-_RANDOM_CODES = 2  # per agent and step, for the realism loss
+_RANDOM_CODES = 1  # per agent and step, for the realism loss
 
 
 class AutoencoderModule(lightning.LightningModule):
