@@ -121,7 +121,7 @@ def small() -> TrainingConfig:
         ),
         searched_share=0.375, teaching_weight=0.5, prior_weight=0.1, alternative_share=0.5, path_weight=1.0,
         acceleration_weight=0.3, realism_weight=6.0, ours_from=0.1,
-        steps=7_500, scenes_per_batch=8, agents_per_scene=12, validate_every=1_250,
+        steps=5_500, scenes_per_batch=8, agents_per_scene=12, validate_every=1_100,
     )  # fmt: skip
 
 

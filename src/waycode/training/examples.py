@@ -78,7 +78,7 @@ class PreparedExamples:
         return PreparedScene(
             example=Example(
                 segments=MapSegments(**segments),
-                reachability=taken("reachability", "reachability").reshape(count, -1).astype(np.float32) / 2,
+                reachability=taken("reachability", "reachability").reshape(count, len(segments["kind"])).astype(np.float32) / 2,
                 importance=np.ones(count, np.float32),
                 **tracks,
                 **agents,
