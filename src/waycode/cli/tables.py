@@ -162,6 +162,8 @@ def plan_table(plan: "Plan", title: str) -> Table:
     for name, cost in plan.costs.items():
         table.add_row(name, f"{cost:.4g}")
     table.add_row("tokens", "refined, no codes" if plan.tokens is None else " ".join(map(str, plan.tokens)))
+    if plan.log_probability is not None:
+        table.add_row("log probability", f"{plan.log_probability:.2f}")
     end = f"after {plan.time_s[-1]:g} s at x {plan.x_m[-1]:.1f} m, y {plan.y_m[-1]:.1f} m, {plan.speed_mps[-1]:.1f} m/s"
     table.add_row("ends", f"{end}, standard deviation {plan.final_std_m:.2f} m")
     table.add_row("decodes", str(plan.num_decodes))

@@ -1,6 +1,6 @@
 """Planning: encode a scene once, then make many cheap plans.
 
-`Planner.encode` returns a `View`; `View.plan`, `.beam`, `.candidates`, `.refine` and `.decode` return plans.
+`Planner.encode` returns a `View`; `View.plan`, `.beam`, `.most_likely`, `.sample`, `.refine` and `.decode` return plans.
 """
 
 from waycode.planner.codes import TokenCode
