@@ -11,7 +11,7 @@ import torch
 from tiny_model import sample_scenes
 from waycode import Planner
 from waycode.features import collate, extract
-from waycode.planner import ManoeuvreIndex, PlannerError, TokenCode, View, build_index
+from waycode.planner import ManoeuvreIndex, PlannerError, TokenCode, View, build_index, recorded_agents
 
 
 @pytest.fixture(scope="module")
@@ -126,11 +126,12 @@ def test_trajectories_that_cannot_be_encoded_are_refused(
 
 def test_the_index_has_the_codes_of_all_tracks_to_predict(index: ManoeuvreIndex, planner: Planner) -> None:
     assert set(index.scene_ids) == {scene.id for scene in sample_scenes()[:4]}
-    for row in range(0, len(index), 7):
+    views = [view for scene in sample_scenes()[:4] for view in planner.encode_agents(scene, recorded_agents(scene))]
+    for row, view in enumerate(views):
         entry = index.entry(row)
-        view = planner.encode(sample_scenes()[entry.scene_index], entry.agent_id)
-        assert view.scene.id == entry.scene_id
+        assert (view.scene.id, view.setting.agent_id) == (entry.scene_id, entry.agent_id)
         np.testing.assert_allclose(index.latents[row], view.encode_trajectory(levels=None).latents, atol=1e-4)
+    assert len(views) == len(index)
 
 
 def test_the_nearest_of_a_manoeuvre_is_itself_and_distances_rise(index: ManoeuvreIndex) -> None:

@@ -9,6 +9,7 @@ import tyro
 from rich.console import RenderableType
 
 from waycode.cli.console import Flag, check_at_least, progress_bar, say_result
+from waycode.cli.forecast import evaluate_forecast
 
 if TYPE_CHECKING:
     from waycode.dataset.dataset import Dataset
@@ -22,6 +23,9 @@ class Evaluate:
     reconstruction: how well 1, 2, ... tokens reconstruct what road users did (table 1: encoder at 2 and 3 levels and
     continuous, greedy search at 2 and 3 levels; with intervals, per type of road user), wider search, the orderings
     that must hold, and how well the predicted spread ranks the errors (table A5). Writes reconstruction.json and .png.
+
+    forecast: what the model's prior considers likely, without an objective: errors of 6 forecasts, how the most likely
+    one drives, the likelihood of what happened, and its calibration. Writes forecast.json and .png.
 
     left-turn, lane-change, slow-down: how often search does what the objective asks for, in scenes chosen as in the
     paper, and how realistic the plans are, compared with recordings and with plans without an objective. Each writes a
@@ -39,6 +43,7 @@ class Evaluate:
     what: tyro.conf.Positional[
         Literal[
             "reconstruction",
+            "forecast",
             "left-turn",
             "lane-change",
             "slow-down",
@@ -78,6 +83,8 @@ class Evaluate:
         check_fit(dataset, model.config.features)
         if self.what == "reconstruction":
             result, tables, files = self._reconstruction(model, dataset)
+        elif self.what == "forecast":
+            result, tables, files = evaluate_forecast(model, dataset, name=self.model, scenes=self.scenes, out=self.out)
         elif self.what == "closed-loop" or self.what == "closed-loop-ablation":
             result, tables, files = self._closed_loop(self.what)
         else:

@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from waycode.dataset.summary import DatasetSummary
     from waycode.demo import DemoReport
     from waycode.evaluation.closed_loop import ClosedLoopRow, ScoreDifference
+    from waycode.evaluation.forecast_report import ForecastReport
     from waycode.evaluation.guidance_report import GuidanceReport
     from waycode.evaluation.reconstruction_report import ReconstructionReport
     from waycode.evaluation.report import Estimate
@@ -40,6 +41,13 @@ _GUIDANCE_HEADINGS = {
     "infeasible": "infeas.",
     "collision": "collis.",
     "uncertain": "unsure",
+}
+_FORECAST_HEADINGS = {
+    "min_ade_m": "minADE\nm",
+    "min_fde_m": "minFDE\nm",
+    "miss": "missed\n%",
+    "relative_speed": "speed\n%",
+    "collision": "collis.\n%",
 }
 _CLOSED_LOOP_HEADINGS = {  # without the two metrics that are nearly always 100
     "no_at_fault_collision": "S-CR",
@@ -162,6 +170,8 @@ def plan_table(plan: "Plan", title: str) -> Table:
     for name, cost in plan.costs.items():
         table.add_row(name, f"{cost:.4g}")
     table.add_row("tokens", "refined, no codes" if plan.tokens is None else " ".join(map(str, plan.tokens)))
+    if plan.log_probability is not None:
+        table.add_row("log probability", f"{plan.log_probability:.2f}")
     end = f"after {plan.time_s[-1]:g} s at x {plan.x_m[-1]:.1f} m, y {plan.y_m[-1]:.1f} m, {plan.speed_mps[-1]:.1f} m/s"
     table.add_row("ends", f"{end}, standard deviation {plan.final_std_m:.2f} m")
     table.add_row("decodes", str(plan.num_decodes))
@@ -244,6 +254,36 @@ def _ade_table(title: str, columns: "Mapping[str, Sequence[Estimate]]") -> Table
 
 def _ade(cell: "Estimate") -> str:
     return f"{cell.mean:.3f} ±{(cell.high - cell.low) / 2:.2f}"
+
+
+def forecast_tables(report: "ForecastReport") -> RenderableType:
+    """Errors and driving of forecasts by method, and how likely the recorded tokens were."""
+    title = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes, mean over types"
+    driving = f"speed and collisions: first forecast of {report.num_driving:,} vehicles; speed: share of the recorded"
+    table = _table(
+        title,
+        "",
+        *_FORECAST_HEADINGS.values(),
+        caption=f"nearest of up to 6 forecasts; ±: half of the 95 % interval; {driving}",
+    )
+    for method, measures in report.rows.items():
+        cells = [
+            (_interval(measures[name], digits=2) if name.endswith("_m") else _interval(measures[name], scale=100.0))
+            if name in measures
+            else "-"
+            for name in _FORECAST_HEADINGS
+        ]
+        table.add_row(method, *cells)
+    tokens = _table("minus log probability", "recorded token", "nats")
+    for place, value in enumerate(report.nll_nats, start=1):
+        tokens.add_row(str(place), _ade(value))
+    tokens.add_row("mean", _ade(report.nll_nats_per_token))
+    tokens.add_row("all equally likely", f"{report.uniform_nats_per_token:.3f}")
+    calibration = [
+        Text(f"expected calibration error, {name}: {curve.expected_calibration_error:.4f}")
+        for name, curve in report.reliability.items()
+    ]
+    return Group(table, tokens, *calibration)
 
 
 def guidance_tables(report: "GuidanceReport") -> RenderableType:

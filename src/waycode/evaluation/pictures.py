@@ -9,6 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopReport
+from waycode.evaluation.forecast import MIN_ADE, MIN_FDE, NUM_FORECASTS
+from waycode.evaluation.forecast_report import ForecastReport
 from waycode.evaluation.guidance import BEAM, DECODED, RECORDED, SUCCESS, UNGUIDED, AnsweredCase, greedy
 from waycode.evaluation.guidance_report import GuidanceReport, Rows
 from waycode.evaluation.realism import REALISM_MEASURES
@@ -112,6 +114,37 @@ def save_closed_loop(report: ClosedLoopReport, path: Path) -> None:
         _finish(axes, title, "", "% (bars: 95 %)", loc="lower right")
         axes.set_ylim(0, 104)
     _save(figure, f"{report.name}: {report.model} on {report.data}", path)
+
+
+def save_forecast(report: ForecastReport, path: Path) -> None:
+    """Draws three panels: errors by method, the likelihood of recorded tokens, and their reliability diagram."""
+    figure = Figure(figsize=(13, 4.8), facecolor=_STYLE.paper, layout="constrained")
+    errors, likelihood, calibration = figure.subplots(1, 3, width_ratios=[1.25, 0.8, 1])
+    methods = [method for method in report.rows if method != RECORDED]
+    for shift, name, label, colour in ((-0.1, MIN_ADE, "minADE", _STYLE.ego), (0.1, MIN_FDE, "minFDE", _STYLE.chosen)):
+        values = [report.rows[method][name] for method in methods]
+        _draw_estimates(errors, np.arange(len(methods)) + shift, values, color=colour, label=label)
+    errors.set_xticks(range(len(methods)), [method.replace(" ", "\n") for method in methods])
+    _finish(errors, f"Nearest of up to {NUM_FORECASTS} forecasts", "", "m (bars: 95 %)", **_BELOW_CENTRE)
+    places = np.arange(len(report.nll_nats)) + 1
+    _draw_estimates(likelihood, places, report.nll_nats, color=_STYLE.ego, label="prior")
+    uniform = report.uniform_nats_per_token
+    likelihood.axhline(uniform, color=_STYLE.faint_ink, linestyle=":", linewidth=1.4, label="all equally likely")
+    likelihood.set_xticks(places)
+    _finish(likelihood, "Recorded tokens", "token", "minus log probability in nats", **_BELOW_CENTRE)
+    calibration.plot([0, 1], [0, 1], color=_STYLE.faint_ink, linestyle=":", linewidth=1.4)
+    for (name, curve), colour in zip(report.reliability.items(), (_STYLE.ego, _STYLE.chosen), strict=True):
+        calibration.plot(
+            [one.predicted for one in curve.bins], [one.observed for one in curve.bins], color=colour, marker="o",
+            markersize=4.5, linewidth=1.6, label=f"{name} (error {curve.expected_calibration_error:.3f})",
+        )  # fmt: skip
+    calibration.set_xlim(0, 1)
+    _finish(
+        calibration, "Reliability", "predicted probability", "share that happened", **(_BELOW_CENTRE | {"ncols": 1})
+    )
+    calibration.set_ylim(0, 1)
+    title = f"{report.model}: {report.num_agents:,} road users in {report.num_scenes:,} scenes of {report.data}"
+    _save(figure, title, path)
 
 
 def save_examples(

@@ -71,17 +71,22 @@ def realism_of(motion: MeasuredMotion, scene: Scene, *, agent: int, road: RoadSh
         agent: index of the track.
         road: road edges and drivable area of the scene.
     """
-    centres, headings = motion.position_m[1:], motion.heading_rad[1:]
-    length_m, width_m = (
-        np.full(len(centres), float(size[agent])) for size in (scene.tracks.length_m, scene.tracks.width_m)
-    )
-    corners = box_corners(centres, headings, length_m=length_m, width_m=width_m)  # [T, 4, 2]
+    corners = body_corners_m(motion, scene, agent)
     return Realism(
         edge_contact=road.touched_by(shapely.polygons(corners)),
         infeasible=is_infeasible(motion),
-        off_road=road.leaves(centres),
+        off_road=road.leaves(motion.position_m[1:]),
         collision=hits_recorded(corners, scene, agent),
     )
+
+
+def body_corners_m(motion: MeasuredMotion, scene: Scene, agent: int) -> Float[np.ndarray, "T 4 2"]:
+    """Corners of the agent's bounding box at the steps after the current one, headed in the direction of motion."""
+    length_m, width_m = (
+        np.full(len(motion.position_m) - 1, float(size[agent]))
+        for size in (scene.tracks.length_m, scene.tracks.width_m)
+    )
+    return box_corners(motion.position_m[1:], motion.heading_rad[1:], length_m=length_m, width_m=width_m)
 
 
 def is_infeasible(motion: MeasuredMotion) -> bool:

@@ -58,9 +58,10 @@ class SceneEmbedding:
 
 @dataclass(frozen=True, kw_only=True)
 class PrefixCache:
-    """Keys and values of K prefixes of n tokens."""
+    """Hidden states of K prefixes of n tokens."""
 
     keys_values: tuple[KeysValues, ...]  # of the self-attention, per layer, each [R, K, h, n, e]
+    state: Float[Tensor, "R K d"]  # of the first register: the trajectory and the prior are read from it
 
     @property
     def length(self) -> int:
@@ -69,12 +70,15 @@ class PrefixCache:
 
     def select(self, parents: Int[Tensor, "R K"]) -> "PrefixCache":
         """The prefixes with these indices."""
-        index = parents[:, :, None, None, None]
 
         def gather(values: Tensor) -> Tensor:
+            index = parents.view(*parents.shape, *[1] * (values.ndim - 2))
             return values.gather(1, index.expand(-1, -1, *values.shape[2:]))
 
-        return PrefixCache(keys_values=tuple((gather(key), gather(value)) for key, value in self.keys_values))
+        return PrefixCache(
+            keys_values=tuple((gather(key), gather(value)) for key, value in self.keys_values),
+            state=gather(self.state),
+        )
 
 
 class Decoder(nn.Module):
@@ -131,7 +135,14 @@ class Decoder(nn.Module):
     def extend(
         self, cache: PrefixCache | None, latents: Float[Tensor, "R K n D"], scene: SceneEmbedding
     ) -> tuple[PrefixCache, MeanAndStd]:
-        """Appends tokens to cached prefixes and decodes the longer prefixes.
+        """Appends tokens to cached prefixes and decodes the longer prefixes; see `append`."""
+        longer = self.append(cache, latents, scene)
+        return longer, self._trajectories(longer.state, scene)
+
+    def append(
+        self, cache: PrefixCache | None, latents: Float[Tensor, "R K n D"], scene: SceneEmbedding
+    ) -> PrefixCache:
+        """Appends tokens to cached prefixes, without decoding them.
 
         Latents and registers go through the layers together: for the few candidates of a search step, the time is
         determined by the number of operations and not by their size.
@@ -162,7 +173,7 @@ class Decoder(nn.Module):
             if layer + 1 == len(self.blocks):  # only the registers are read from the last layer
                 x, mask = x[:, :, count:], mask[count:]
             x = block(x, own, keys_values, scene.tokens, mask=mask)
-        return PrefixCache(keys_values=tuple(cached)), self._trajectories(self.norm(x[:, :, 0]), scene)
+        return PrefixCache(keys_values=tuple(cached), state=self.norm(x[:, :, 0]))
 
     def decode_all_prefixes(self, latents: Float[Tensor, "R N D"], scene: SceneEmbedding) -> MeanAndStd:
         """Decodes the first 1, 2, ..., N tokens, as N candidates."""
@@ -174,23 +185,25 @@ class Decoder(nn.Module):
     def next_token_logits(
         self, latents: Float[Tensor, "R n D"], scene: SceneEmbedding
     ) -> Float[Tensor, "R n_plus_1 V"]:
-        """Prior (ours): unnormalised log probabilities of the token after 0, 1, ..., n tokens, by its id.
-
-        The V tokens are those of a codebook of `PRIOR_LEVELS` levels. After all N tokens there is no next one.
-        """
-        if self.prior is None:
-            raise ValueError("the model has no prior over codes: it was trained without one")
-        logits: Tensor = self.prior(self._prefix_states(latents, scene))
-        return logits
+        """The prior after 0, 1, ..., n tokens."""
+        return self.prior_logits(self._prefix_states(latents, scene))
 
     def decode_with_prior(
         self, latents: Float[Tensor, "R N D"], scene: SceneEmbedding
     ) -> tuple[MeanAndStd, Float[Tensor, "R N V"]]:
         """`decode_all_prefixes`, and the prior of each of the N tokens given those before it."""
+        states = self._prefix_states(latents, scene)
+        return self._trajectories(states[:, 1:], scene), self.prior_logits(states[:, :-1])
+
+    def prior_logits(self, state: Float[Tensor, "R K d"]) -> Float[Tensor, "R K V"]:
+        """Prior (ours): unnormalised log probabilities of the token after each prefix, by its id; see `PrefixCache`.
+
+        The V tokens are those of a codebook of `PRIOR_LEVELS` levels. After all N tokens there is no next one.
+        """
         if self.prior is None:
             raise ValueError("the model has no prior over codes: it was trained without one")
-        states = self._prefix_states(latents, scene)
-        return self._trajectories(states[:, 1:], scene), self.prior(states[:, :-1])
+        logits: Tensor = self.prior(state)
+        return logits
 
     def _prefix_states(self, latents: Float[Tensor, "R n D"], scene: SceneEmbedding) -> Float[Tensor, "R n_plus_1 d"]:
         """Hidden states of the first register after 0, 1, ..., n tokens; all prefixes share the states of the latents."""

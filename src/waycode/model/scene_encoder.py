@@ -132,8 +132,9 @@ class SceneEncoder(nn.Module):
         distance = distance.masked_fill(~mask[:, None], torch.inf).scatter(2, agent_token[..., None], -1.0)
         if mask.shape[1] > self.config.max_scene_tokens:
             nearest = distance.masked_fill(~agents.mask[..., None], torch.inf).amin(dim=1)  # [B, all tokens]
-            # Stable: padding does not change the order of equal distances.
-            chosen = nearest.sort(stable=True).indices[:, : self.config.max_scene_tokens]  # [B, S]
+            # Stable: padding does not change the order of equal distances. In the order of the map: neighbours at equal
+            # distances are chosen by it, and must not depend on the agents or on the other scenes of the batch.
+            chosen = nearest.sort(stable=True).indices[:, : self.config.max_scene_tokens].sort(dim=1).values  # [B, S]
             x, pose, mask, kind, points = (part[scenes, chosen] for part in (x, pose, mask, kind, points))
             per_agent = chosen[:, None].expand(-1, agents.track.shape[1], -1)
             reachability, distance = reachability.gather(2, per_agent), distance.gather(2, per_agent)

@@ -16,8 +16,9 @@ from waycode.objectives.driving import (
 from waycode.objectives.goals import GoalPoint, Reconstruction
 from waycode.objectives.lanes import LaneChange
 from waycode.objectives.parser import parse_objective
+from waycode.objectives.plausibility import Likelihood, TerminalVariance
 from waycode.objectives.registry import OBJECTIVES, ObjectiveDescription, Parameter, describe_objectives
-from waycode.objectives.route import RouteFollowing, TerminalVariance
+from waycode.objectives.route import RouteFollowing
 from waycode.objectives.safety import Collision, KeepDistance, RoadEdge
 from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.objectives.speed import SlowDown, SpeedProfile, StopAt
@@ -36,6 +37,7 @@ __all__ = [
     "KeepDistance",
     "LaneChange",
     "LeftTurn",
+    "Likelihood",
     "Objective",
     "ObjectiveDescription",
     "ObjectiveError",

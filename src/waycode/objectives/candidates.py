@@ -1,5 +1,6 @@
 """`Candidates`: the argument of every objective. K trajectories of one agent, and their kinematics."""
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 from functools import cached_property
 
@@ -9,7 +10,7 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from waycode.driving.trajectory import Trajectory
-from waycode.objectives.setting import Setting, SharedResults
+from waycode.objectives.setting import ObjectiveError, Setting, SharedResults
 
 # A shorter step keeps the heading of the step before. Recorded positions are rounded to 1 mm: on steps of 1 cm this
 # error alone causes curvatures of 5 / m, on steps of 10 cm (1 m/s at 10 Hz) of 0.2 / m at most.
@@ -20,7 +21,7 @@ _MIN_HEADING_STEP_M = 0.1
 class Candidates(SharedResults):
     """K trajectories of one agent over the T steps after the current one, in the scene frame.
 
-    All tensors below have gradients with respect to `position_m` and `std_m`.
+    All tensors below but `log_probability` have gradients with respect to `position_m` and `std_m`.
     """
 
     position_m: Float[Tensor, "K T 2"]
@@ -28,6 +29,7 @@ class Candidates(SharedResults):
     num_tokens: int  # number of tokens the trajectories were decoded from; 0 if they were not decoded
     dt_s: float  # time between steps
     setting: Setting  # the agent and its surroundings
+    prior: Callable[[], Tensor] | None = None  # computes `log_probability`; None if the candidates have none
 
     def __post_init__(self) -> None:
         shape = self.position_m.shape
@@ -55,7 +57,8 @@ class Candidates(SharedResults):
 
     def select(self, index: Int[Tensor, " k"] | slice) -> "Candidates":
         """Some of the candidates."""
-        return replace(self, position_m=self.position_m[index], std_m=self.std_m[index])
+        prior = None if self.prior is None else lambda: self.log_probability[index]
+        return replace(self, position_m=self.position_m[index], std_m=self.std_m[index], prior=prior)
 
     @property
     def num_steps(self) -> int:
@@ -181,6 +184,18 @@ class Candidates(SharedResults):
     def final_std_m(self) -> Float[Tensor, " K"]:
         """Magnitude of the standard deviation at the last step (the paper's sigma_xy)."""
         return torch.linalg.vector_norm(self.std_m[:, -1], dim=-1)
+
+    @cached_property
+    def log_probability(self) -> Float[Tensor, " K"]:
+        """Log probability in nats of the tokens of each candidate, by the model's prior. Computed when first used.
+
+        Latents between the codebook's levels count as the nearest code.
+        """
+        if self.prior is None:
+            raise ObjectiveError(
+                "the candidates have no likelihood: expected codes of 2 levels, decoded by a model with a prior"
+            )
+        return self.prior()
 
     @cached_property
     def _last_moving(self) -> Int[Tensor, "K T"]:

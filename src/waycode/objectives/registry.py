@@ -17,7 +17,8 @@ from waycode.objectives.driving import (
 )
 from waycode.objectives.goals import GoalPoint, Reconstruction
 from waycode.objectives.lanes import LaneChange
-from waycode.objectives.route import RouteFollowing, TerminalVariance
+from waycode.objectives.plausibility import Likelihood, TerminalVariance
+from waycode.objectives.route import RouteFollowing
 from waycode.objectives.safety import Collision, KeepDistance, RoadEdge
 from waycode.objectives.speed import SlowDown, SpeedProfile, StopAt
 from waycode.objectives.turns import LeftTurn, RightTurn
@@ -37,6 +38,7 @@ OBJECTIVES: dict[str, type[BaseObjective]] = {
     "comfort": Comfort,
     "reconstruction": Reconstruction,
     "terminal-variance": TerminalVariance,
+    "likelihood": Likelihood,
     "at-fault-collision": AtFaultCollision,
     "off-road": OffRoad,
     "red-light": RedLight,

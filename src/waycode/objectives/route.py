@@ -1,4 +1,4 @@
-"""The paper's closed-loop objective: route following (section 5.1), and terminal variance for its refinement."""
+"""The paper's closed-loop objective: route following (section 5.1)."""
 
 from dataclasses import dataclass
 from typing import ClassVar
@@ -37,16 +37,3 @@ class RouteFollowing(BaseObjective):
             f"{self.name}.progress_m": progress,
             f"{self.name}.deviation_m": deviation,
         }
-
-
-@dataclass(frozen=True, kw_only=True)
-class TerminalVariance(BaseObjective):
-    """Be plausible: the magnitude of the predicted standard deviation at the last step, in metres.
-
-    Codes that do not fit the scene decode to a high variance (paper, section 4).
-    """
-
-    differentiable: ClassVar[bool] = True
-
-    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        return candidates.final_std_m

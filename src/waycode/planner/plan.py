@@ -16,7 +16,7 @@ from jaxtyping import Float32, Float64
 from waycode.scene import Scene, WaycodeError
 from waycode.search import SearchStatus
 
-JSON_VERSION = 1
+JSON_VERSION = 2  # 2: log probabilities
 PlanStatus = SearchStatus  # a plan's status is that of its search
 _ARRAYS = {"time_s", "x_m", "y_m", "heading_rad", "speed_mps", "std_m", "latents"}
 
@@ -39,6 +39,7 @@ class Plan:
     std_m: Float64[np.ndarray, "T 2"]  # along and across the agent's heading at the current step
     tokens: tuple[int, ...] | None  # None if the latents are not codes of a codebook
     latents: Float64[np.ndarray, "n D"]
+    log_probability: float | None  # of the nearest code by the model's prior, in nats; None if not computed or no prior
     costs: Mapping[str, float]  # the parts of the objective by name, for display; empty if not computed
     levels: tuple[float, ...]  # the cost levels that the search compared; () without an objective
     status: PlanStatus
@@ -126,6 +127,8 @@ def _restored(name: str, value: Any) -> Any:
         return np.array(value, np.float64)
     if name in {"costs", "timings_s"}:
         return {key: float(number) for key, number in value.items()}
+    if name == "log_probability":
+        return None if value is None else float(value)
     if name == "levels":
         return tuple(float(level) for level in value)
     if name == "tokens":

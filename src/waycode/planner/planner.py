@@ -1,7 +1,7 @@
 """`Planner`: a trained model that encodes a scene once, for many cheap plans."""
 
 import time
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
@@ -65,19 +65,45 @@ class Planner:
                 vehicle state of a simulator, or a road that is kept for a scenario. It replaces `agent`; its device
                 must be that of the model.
         """
-        began = time.perf_counter()
-        index = _agent_index(scene, agent) if setting is None else setting.agent
-        example = extract(scene, [index], config=self.model.config.features, segmented_map=segmented_map)
+        if setting is None:
+            return self.encode_agents(scene, [agent], segmented_map=segmented_map)[0]
+        return self._encode(scene, [setting], segmented_map)[0]
+
+    def encode_agents(
+        self, scene: Scene, agents: Sequence[int | str | None], *, segmented_map: SegmentedMap | None = None
+    ) -> list[View]:
+        """Encodes the scene once for several of its agents; a view for each.
+
+        Each view is the one that `encode` gives if the model sees the same part of the scene: it sees what is within
+        `max_distance_m` of any of the agents, and of that the `max_scene_tokens` map segments and road users nearest
+        to any of them. In larger scenes, the agents share these.
+
+        Args:
+            scene: the scene.
+            agents: indices or ids of tracks; None: as for `encode`.
+            segmented_map: `segment_map(scene.map)`, if the caller has it.
+        """
+        settings = [Setting(scene=scene, agent=_agent_index(scene, agent), device=self.device) for agent in agents]
+        return self._encode(scene, settings, segmented_map) if settings else []
+
+    def _encode(self, scene: Scene, settings: Sequence[Setting], segmented_map: SegmentedMap | None) -> list[View]:
+        """Views of agents of one scene."""
+        began, agents = time.perf_counter(), [setting.agent for setting in settings]
+        example = extract(scene, agents, config=self.model.config.features, segmented_map=segmented_map)
         batch = collate([example]).to(self.device)
         with torch.no_grad():
             embedding = self.model.encode_scene(batch.scene, batch.agents)
-        return View(
-            model=self.model,
-            sigma_max_m=self.sigma_max_m,
-            setting=Setting(scene=scene, agent=index, device=self.device) if setting is None else setting,
-            embedding=embedding,
-            encode_s=time.perf_counter() - began,
-        )
+        encode_s = (time.perf_counter() - began) / len(settings)
+        return [
+            View(
+                model=self.model,
+                sigma_max_m=self.sigma_max_m,
+                setting=setting,
+                embedding=embedding.only(row) if len(settings) > 1 else embedding,
+                encode_s=encode_s,
+            )
+            for row, setting in enumerate(settings)
+        ]
 
 
 def recorded_agents(scene: Scene) -> list[int]:

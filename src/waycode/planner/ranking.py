@@ -71,6 +71,17 @@ def descent_cost(objective: Objective) -> Callable[[Candidates], Tensor]:
     return cost
 
 
+def gate_limits(sigma_max_m: Mapping[int, float], depth: int) -> Mapping[int, float]:
+    """The thresholds of the gate; raises if one is missing for up to `depth` tokens."""
+    missing = sorted(set(range(1, depth + 1)) - set(sigma_max_m))
+    if missing:
+        raise PlannerError(
+            f"the model has no threshold of uncertainty (sigma_max_m) for {missing} tokens; "
+            f"available: {sorted(sigma_max_m) or 'none'}; plan with gate=False, or give the planner thresholds"
+        )
+    return sigma_max_m
+
+
 def too_uncertain(candidates: Candidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:
     """The gate: final standard deviation above that of nearly all reconstructions (paper, section 4), or NaN."""
     return ~(candidates.final_std_m <= limits[candidates.num_tokens])

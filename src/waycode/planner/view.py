@@ -3,34 +3,37 @@
 Axes: K candidates, W beam entries, n tokens, D dimensions of a token, M cost levels, t steps of a given trajectory.
 """
 
-import math
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from functools import cached_property
-from typing import Any
+from functools import cached_property, partial
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
-from waycode.objectives import BaseObjective, Candidates, Objective, Setting, TerminalVariance
-from waycode.planner.codes import TokenCode, Tokens, as_code, as_float64, rounded_code
+from waycode.model import Model, PrefixCache, PrefixDecoder, SceneEmbedding
+from waycode.model.decoder import PRIOR_LEVELS
+from waycode.objectives import Candidates, Objective, Setting, TerminalVariance
+from waycode.planner.assembly import candidates_in, plan_of, plans_without_search
+from waycode.planner.codes import TokenCode, Tokens, as_code, rounded_code
+from waycode.planner.futures import in_agent_frame, recorded_future
 from waycode.planner.plan import Plan, PlannerError, PlanStatus, search_message
+from waycode.planner.prior import CodePrior, draw, most_likely
 from waycode.planner.ranking import (
     as_function,
     checked_costs,
     cost_levels,
     descent_cost,
+    gate_limits,
     named_costs,
     too_uncertain,
     uncertainty_reason,
 )
+from waycode.planner.refinement import best_visited
 from waycode.scene import Scene
-from waycode.scene.frames import rotate
-from waycode.search import SearchResult, beam_search, refine
+from waycode.search import SearchResult, beam_search
 
 
 @dataclass(frozen=True, kw_only=True, eq=False)
@@ -41,7 +44,7 @@ class View:
     sigma_max_m: Mapping[int, float]  # the gate: largest accepted final standard deviation, by number of tokens
     setting: Setting  # the agent and its surroundings
     embedding: SceneEmbedding  # the encoded scene, with the decoder's keys and values
-    encode_s: float  # duration of the encoding
+    encode_s: float  # duration of the encoding, per agent
     clock: Callable[[], float] = time.perf_counter  # for deadlines and timings
 
     @property
@@ -110,18 +113,15 @@ class View:
         Args:
             objective, beam_width, depth, levels, gate, deadline_s: as for `plan`.
             count: number of plans to return; by default the whole beam.
-            explain: compute `Plan.costs` and `Plan.trace`, which takes about a millisecond more.
+            explain: compute `Plan.costs`, `Plan.trace` and `Plan.log_probability`, which takes a few milliseconds.
         """
-        objective, available = as_function(objective), self.model.config.num_tokens
-        depth = available if depth is None else depth
-        if depth > available:
-            raise PlannerError(f"depth is {depth}, expected 1 to {available}: the model has no more tokens")
-        for name, value, least in (("depth", depth, 1), ("beam_width", beam_width, 1), ("levels", levels, 2)):
+        objective, depth = as_function(objective), self._checked_depth(depth)
+        for name, value, least in (("beam_width", beam_width, 1), ("levels", levels, 2)):
             if value < least:
                 raise PlannerError(f"{name} is {value}, expected at least {least}")
         if deadline_s is not None and not deadline_s >= 0:
             raise PlannerError(f"deadline_s is {deadline_s}, expected a number of seconds of at least 0")
-        limits, began = self._gate_limits(depth) if gate else None, self.clock()
+        limits, began = gate_limits(self.sigma_max_m, depth) if gate else None, self.clock()
         found = self._search(
             objective, depth, beam_width=beam_width, levels=levels, limits=limits, deadline_s=deadline_s
         )
@@ -132,15 +132,14 @@ class View:
         for rank, chosen in enumerate(found.chosen[0, :count].tolist()):
             doubt = uncertainty_reason(found.decoded, chosen, limits)
             status = found.status[0] if rank == 0 else PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
-            costs = tuple(found.costs[0, rank].tolist())
+            costs, alone = tuple(found.costs[0, rank].tolist()), found.decoded.select(slice(chosen, chosen + 1))
             plans.append(
-                self._assembled(
+                plan_of(
                     found.decoded,
                     chosen,
                     code=rounded_code(codes[rank], levels),
-                    costs=named_costs(objective, found.decoded.select(slice(chosen, chosen + 1)), costs)
-                    if explain
-                    else {},
+                    explain=explain,
+                    costs=named_costs(objective, alone, costs) if explain else {},
                     levels=costs,
                     status=status,
                     message=search_message(status, found=found.depth, asked=depth, rank=rank, doubt=doubt),
@@ -151,18 +150,67 @@ class View:
             )
         return plans
 
-    def candidates(self, count: int, *, depth: int | None = None, levels: int = 2) -> list[Plan]:
-        """`count` different trajectories that the model is most certain of, without an objective; most certain first.
+    def candidates(self, count: int, *, depth: int | None = None) -> list[Plan]:
+        """`count` different trajectories without an objective, best first.
+
+        Those that are most likely by the model's prior (see `most_likely`), or without a prior those that the model is
+        most certain of.
 
         Args:
-            count: number of trajectories, and beam width of the search.
-            depth, levels: as for `plan`.
+            count: number of trajectories; without a prior also the beam width of the search.
+            depth: number of tokens; by default all that the model has.
         """
-        config, gate = self.model.config, bool(self.sigma_max_m)
-        available = (levels**config.token_dim) ** (config.num_tokens if depth is None else depth)
-        if levels >= 2 and not 1 <= count <= available:  # `beam` checks the levels and the depth
-            raise PlannerError(f"asked for {count} candidates, expected 1 to {available}: there are no more codes")
-        return self.beam(TerminalVariance(), count=count, beam_width=count, depth=depth, levels=levels, gate=gate)
+        if self.model.config.prior:
+            return self.most_likely(count, depth=depth)
+        depth, gate = self._checked_count(count, depth), bool(self.sigma_max_m)
+        return self.beam(TerminalVariance(), count=count, beam_width=count, depth=depth, gate=gate)
+
+    def most_likely(self, count: int, *, depth: int | None = None) -> list[Plan]:
+        """The `count` most likely of all codes by the model's prior, most likely first; an exact search.
+
+        Args:
+            count: number of plans.
+            depth: number of tokens; by default all that the model has.
+        """
+        depth, began = self._checked_count(count, depth), self.clock()
+        log_probability = self.prior.of_all_codes(depth)
+        ranked = most_likely(log_probability, count)[0]
+        messages = [f"the {'' if rank == 1 else f'{rank}. '}most likely code" for rank in range(1, count + 1)]
+        return self._plans_of(ranked, log_probability[0], depth=depth, messages=messages, began=began)
+
+    def sample(self, count: int, *, depth: int | None = None, seed: int = 0, temperature: float = 1.0) -> list[Plan]:
+        """Plans of codes drawn from the model's prior, independently: the same code may come twice.
+
+        Args:
+            count: number of plans.
+            depth: number of tokens; by default all that the model has.
+            seed: the same seed draws the same codes; more draws keep the earlier ones.
+            temperature: codes are drawn in proportion to their probability to the power of 1 / temperature. Below 1,
+                likely codes become more frequent; above 1, all codes become more alike.
+        """
+        if count < 1:
+            raise PlannerError(f"asked for {count} plans, expected at least 1")
+        depth, began = self._checked_depth(depth), self.clock()
+        log_probability = self.prior.of_all_codes(depth)
+        drawn = draw(log_probability, count, seeds=[seed], temperature=temperature)[0]
+        messages = [f"draw {number} from the prior with seed {seed}" for number in range(1, count + 1)]
+        return self._plans_of(drawn, log_probability[0], depth=depth, messages=messages, began=began)
+
+    def log_probability(self, tokens: Tokens) -> float:
+        """Log probability in nats of a code in this scene, by the model's prior.
+
+        Args:
+            tokens: token ids [n] or a code of `PRIOR_LEVELS` levels. Latents [n, D] count as the nearest code.
+        """
+        code = as_code(tokens, levels=PRIOR_LEVELS, config=self.model.config)
+        if code.levels not in (PRIOR_LEVELS, None):
+            raise PlannerError(f"the code has {code.levels} levels, but the prior is of codes with {PRIOR_LEVELS}")
+        return float(self.prior.of_nearest(self._tensor(code.latents)[None])[0])
+
+    @cached_property
+    def prior(self) -> CodePrior:
+        """The prior over codes in this scene; raises `PlannerError` if the model has none."""
+        return CodePrior(model=self.model, scene=self.embedding)
 
     def refine(
         self,
@@ -190,50 +238,28 @@ class View:
         if steps < 0:
             raise PlannerError(f"steps is {steps}, expected at least 0")
         began, objective = self.clock(), as_function(objective)
-        limits = self._gate_limits(plan.depth) if gate else None
-        descend = descent_cost(objective)
-        is_descended = not isinstance(objective, BaseObjective) or objective.differentiable
-        visited: list[tuple[tuple[float, ...], Tensor, Candidates]] = []  # rank, latents, candidate
-
-        def cost(decoded: tuple[Tensor, Candidates]) -> Tensor:
-            latents, candidate = decoded
-            costs = descend(candidate)
-            with torch.no_grad():
-                rejected = limits is not None and bool(too_uncertain(candidate, limits)[0])
-                compared = costs if is_descended else cost_levels(objective, candidate)
-            visited.append(((float(rejected), *compared[0].reshape(-1).tolist()), latents.detach()[0], candidate))
-            return costs if costs.ndim == 1 else costs.sum(dim=1)
-
-        start = self._tensor(plan.latents)[None]
-        made = refine(
-            lambda latents: (latents, self._decoded(latents)),
-            cost,
-            start,
-            steps=steps,
-            deadline_s=deadline_s,
+        limits = gate_limits(self.sigma_max_m, plan.depth) if gate else None
+        found = best_visited(
+            self._decoded, objective, self._tensor(plan.latents), steps=steps, limits=limits, deadline_s=deadline_s,
             clock=self.clock,
-        ).steps
-        usable = [place for place, (rank, _, _) in enumerate(visited) if all(map(math.isfinite, rank))]
-        best = min(usable, key=lambda place: visited[place][0], default=0)  # if equal, the earliest
-        num_decodes = plan.num_decodes + len(visited)
-        done = f"{made} step{'' if made == 1 else 's'}"
-        if best == 0:
+        )  # fmt: skip
+        num_decodes, done = plan.num_decodes + found.num_decodes, f"{found.steps} step{'' if found.steps == 1 else 's'}"
+        if found.is_start:
             return replace(
                 plan,
                 message=f"{plan.message}; refinement found nothing better in {done}",
                 num_decodes=num_decodes,
                 timings_s={**plan.timings_s, "refine": self.clock() - began},
             )
-        _, latents, seen = visited[best]
-        candidate = replace(seen, position_m=seen.position_m.detach(), std_m=seen.std_m.detach())
-        doubt, reported = uncertainty_reason(candidate, 0, limits), objective if report is None else report
+        candidate, reported = found.candidate, objective if report is None else report
+        doubt = uncertainty_reason(candidate, 0, limits)
         costs = tuple(cost_levels(reported, candidate)[0].tolist())
         status = PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
         message = search_message(status, found=plan.depth, asked=plan.depth, rank=0, doubt=doubt)
-        return self._assembled(
+        return plan_of(
             candidate,
             0,
-            code=rounded_code(latents, None),  # off the codebook's levels: no token ids
+            code=rounded_code(found.latents, None),  # off the codebook's levels: no token ids
             costs=named_costs(reported, candidate, costs),
             levels=costs,
             status=status,
@@ -250,20 +276,13 @@ class View:
             tokens: token ids [n], latents [n, D], or a code made in another scene.
             levels: codebook levels of the token ids.
         """
-        code, began = as_code(tokens, levels=levels, config=self.model.config), self.clock()
-        candidate = self.decode_many(self._tensor(code.latents)[None])
-        doubt = uncertainty_reason(candidate, 0, self.sigma_max_m)
-        return self._assembled(
-            candidate,
-            0,
-            code=code,
-            costs={},
-            levels=(),
-            status=PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN,
-            message="decoded as asked" if doubt is None else f"the model is uncertain of this code ({doubt})",
-            num_decodes=1,
-            timings_s={"encode": self.encode_s, "decode": self.clock() - began},
-        )
+        began, code = self.clock(), as_code(tokens, levels=levels, config=self.model.config)
+        candidates = self.decode_many(self._tensor(code.latents)[None])
+        if code.levels not in (PRIOR_LEVELS, None):
+            candidates = replace(candidates, prior=None)
+        timings_s = {"encode": self.encode_s, "decode": self.clock() - began}
+        told = ["decoded as asked"]
+        return plans_without_search(candidates, [code], told, limits=self.sigma_max_m, timings_s=timings_s)[0]
 
     @torch.no_grad()
     def decode_many(self, latents: Float[Tensor, "K n D"]) -> Candidates:
@@ -285,29 +304,12 @@ class View:
             valid: which positions count; by default all.
             levels: round the latents to these levels; None keeps them continuous.
         """
-        tracks, now, num_steps = self.scene.tracks, self.scene.current_step, self.model.config.features.future_steps
         if position_m is None:
-            steps = slice(now + 1, now + 1 + num_steps)
-            position_m, valid = tracks.position_m[self.agent, steps], tracks.valid[self.agent, steps]
-            if not valid.any():
-                raise PlannerError(
-                    f"agent {self.setting.agent_id!r} of scene {self.scene.id!r} has no recorded future: "
-                    "give a trajectory"
-                )
-        position_m, count = np.asarray(position_m, np.float64), len(position_m)
-        known = np.ones(count, np.bool_) if valid is None else valid
-        if position_m.shape != (count, 2) or known.shape != (count,) or count > num_steps:
-            raise PlannerError(
-                f"the trajectory has shape {list(position_m.shape)} and validity {list(known.shape)}, "
-                f"expected [t, 2] and [t] with at most {num_steps} steps"
-            )
-        if not known.any() or not np.isfinite(position_m[known]).all():
-            raise PlannerError("the trajectory has no valid step, or a valid one that is not finite: expected numbers")
-        offset = np.where(known[:, None], position_m, 0) - tracks.position_m[self.agent, now]
-        future_m, future_valid = np.zeros((num_steps, 2), np.float32), np.zeros(num_steps, np.bool_)
-        future_m[:count] = rotate(offset, -self.setting.start_heading_rad) * known[:, None]
-        future_valid[:count] = known
-        observed = torch.tensor(future_valid, device=self.embedding.velocity_mps.device)[None]
+            position_m, valid = recorded_future(self.setting, num_steps=self.model.config.features.future_steps)
+        future_m, known = in_agent_frame(
+            position_m, valid, setting=self.setting, num_steps=self.model.config.features.future_steps
+        )
+        observed = torch.tensor(known, device=self.embedding.velocity_mps.device)[None]
         with torch.no_grad():
             latents = self.model.encode(self._tensor(future_m)[None], observed, self.embedding)[0]
         return rounded_code(latents, levels)
@@ -326,11 +328,16 @@ class View:
         decode = PrefixDecoder(self.model, self.embedding)
 
         def extend(
-            state: tuple[PrefixCache | Tensor, int] | None, parents: Tensor, tokens: Tensor
-        ) -> tuple[tuple[PrefixCache | Tensor, int], Candidates]:
-            prefix, length = (None, 0) if state is None else state
+            state: tuple[PrefixCache | Tensor, Candidates] | None, parents: Tensor, tokens: Tensor
+        ) -> tuple[tuple[PrefixCache | Tensor, Candidates], Candidates]:
+            prefix, before = (None, None) if state is None else state
             longer, decoded = decode(prefix, parents, tokens)
-            return (longer, length + 1), self._in_scene(decoded, num_tokens=length + 1)
+            length = 1 if before is None else before.num_tokens + 1
+            rate = None
+            if self.model.config.prior and levels == PRIOR_LEVELS:
+                rate = partial(self.prior.of_longer, before, prefix, parents[0], tokens[0])
+            candidates = candidates_in(self.setting, decoded, num_tokens=length, prior=rate)
+            return (longer, candidates), candidates
 
         return beam_search(
             extend,
@@ -346,55 +353,42 @@ class View:
             device=self.embedding.velocity_mps.device,
         )
 
-    def _gate_limits(self, depth: int) -> Mapping[int, float]:
-        missing = sorted(set(range(1, depth + 1)) - set(self.sigma_max_m))
-        if missing:
-            raise PlannerError(
-                f"the model has no threshold of uncertainty (sigma_max_m) for {missing} tokens; "
-                f"available: {sorted(self.sigma_max_m) or 'none'}; plan with gate=False, or give the planner thresholds"
-            )
-        return self.sigma_max_m
-
     def _decoded(self, latents: Float[Tensor, "K n D"]) -> Candidates:
         """The trajectories of whole codes, with gradients with respect to the latents."""
         decoded = self.model.decode(latents.to(self.embedding.velocity_mps)[None], self.embedding)
-        return self._in_scene(decoded, num_tokens=latents.shape[1])
+        rate = partial(self.prior.of_nearest, latents.detach()) if self.model.config.prior else None
+        return candidates_in(self.setting, decoded, num_tokens=latents.shape[1], prior=rate)
 
-    def _in_scene(self, decoded: MeanAndStd, *, num_tokens: int) -> Candidates:
-        """Transforms decoded trajectories from the agent's frame to the scene frame."""
-        mean_m, std_m = decoded
-        return Candidates(
-            position_m=mean_m[0] @ self._rotation + self.setting.start_m,
-            std_m=std_m[0],
-            num_tokens=num_tokens,
-            dt_s=self.model.config.features.dt_s,
-            setting=self.setting,
-        )
+    def _plans_of(
+        self,
+        places: Int[Tensor, " K"],
+        log_probability: Float[Tensor, " C"],
+        *,
+        depth: int,
+        messages: Sequence[str],
+        began: float,
+    ) -> list[Plan]:
+        """Plans of the codes at these places of `CodePrior.of_all_codes`, whose result is given."""
+        codes = self.prior.codebook.codes(self.prior.ids_of(places, depth))
+        candidates = replace(self.decode_many(codes), prior=lambda: log_probability[places])
+        timings_s = {"encode": self.encode_s, "decode": self.clock() - began}
+        found = [rounded_code(code, PRIOR_LEVELS) for code in codes]
+        return plans_without_search(candidates, found, messages, limits=self.sigma_max_m, timings_s=timings_s)
 
-    @cached_property
-    def _rotation(self) -> Float[Tensor, "2 2"]:
-        """Rotates row vectors from the agent's frame to the scene frame: v @ rotation."""
-        cos, sin = np.cos(self.setting.start_heading_rad), np.sin(self.setting.start_heading_rad)
-        return self.embedding.velocity_mps.new_tensor([[cos, sin], [-sin, cos]])
+    def _checked_depth(self, depth: int | None) -> int:
+        available = self.model.config.num_tokens
+        depth = available if depth is None else depth
+        if not 1 <= depth <= available:
+            raise PlannerError(f"depth is {depth}, expected 1 to {available} tokens")
+        return depth
 
-    def _assembled(self, candidates: Candidates, index: int, *, code: TokenCode, **fields: Any) -> Plan:
-        """The plan of one of the candidates, in the world frame."""
-        scene = self.scene
-        world_m = as_float64(candidates.position_m[index]) + np.asarray(scene.origin_m, np.float64)
-        return Plan(
-            scene_id=scene.id,
-            agent_id=self.setting.agent_id,
-            time_s=candidates.dt_s * np.arange(1, candidates.num_steps + 1, dtype=np.float64),
-            x_m=np.ascontiguousarray(world_m[:, 0]),
-            y_m=np.ascontiguousarray(world_m[:, 1]),
-            heading_rad=as_float64(candidates.heading_rad[index]),
-            speed_mps=as_float64(candidates.speed_mps[index]),
-            std_m=as_float64(candidates.std_m[index]),
-            tokens=code.ids,
-            latents=code.latents,
-            depth=len(code.latents),
-            **fields,
-        )
+    def _checked_count(self, count: int, depth: int | None) -> int:
+        """The depth, if there are that many codes of it."""
+        depth = self._checked_depth(depth)
+        available = len(self.model.codebook(PRIOR_LEVELS)) ** depth
+        if not 1 <= count <= available:
+            raise PlannerError(f"asked for {count} candidates, expected 1 to {available}: there are no more codes")
+        return depth
 
     def _tensor(self, values: np.ndarray) -> Tensor:
         return self.embedding.velocity_mps.new_tensor(values)

@@ -168,7 +168,7 @@ class LatentDriver:
 
 @dataclass(frozen=True, kw_only=True)
 class ImitationDriver:
-    """Drives the trajectory that the model is most certain of, without an objective and without a route."""
+    """Drives the most likely trajectory (`View.candidates`), without an objective and without a route."""
 
     planner: Planner | str = "sumo-small"  # a planner, or the name or folder of a model
 

@@ -1,0 +1,108 @@
+"""From the decoder's output to candidates in the scene frame, and from a candidate to a plan in the world frame."""
+
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from torch import Tensor
+
+from waycode.model import MeanAndStd
+from waycode.objectives import Candidates, Setting
+from waycode.planner.codes import TokenCode, as_float64
+from waycode.planner.plan import Plan, PlanStatus
+from waycode.planner.ranking import uncertainty_reason
+
+
+def candidates_in(
+    setting: Setting, decoded: MeanAndStd, *, num_tokens: int, prior: Callable[[], Tensor] | None
+) -> Candidates:
+    """Transforms the decoded trajectories of one row from the agent's frame to the scene frame.
+
+    Args:
+        setting: the agent and its surroundings.
+        decoded: mean and standard deviation.
+        num_tokens: number of tokens that they were decoded from.
+        prior: computes the log probabilities of the codes; None if there are none.
+    """
+    mean_m, std_m = decoded
+    return Candidates(
+        position_m=mean_m[0] @ setting.shared(_rotation).to(mean_m) + setting.start_m,
+        std_m=std_m[0],
+        num_tokens=num_tokens,
+        dt_s=setting.scene.dt_s,
+        setting=setting,
+        prior=prior,
+    )
+
+
+def _rotation(setting: Setting) -> Float[Tensor, "2 2"]:
+    """Rotates row vectors from the agent's frame to the scene frame: v @ rotation."""
+    cos, sin = np.cos(setting.start_heading_rad), np.sin(setting.start_heading_rad)
+    return setting.start_m.new_tensor([[cos, sin], [-sin, cos]])
+
+
+def plan_of(candidates: Candidates, index: int, *, code: TokenCode, explain: bool = True, **fields: Any) -> Plan:
+    """The plan of one of the candidates, in the world frame.
+
+    Args:
+        candidates: decoded trajectories.
+        index: of the trajectory among them.
+        code: that it was decoded from.
+        explain: compute its log probability, if there is a prior.
+        fields: further fields of the plan.
+    """
+    scene = candidates.setting.scene
+    world_m = as_float64(candidates.position_m[index]) + np.asarray(scene.origin_m, np.float64)
+    is_rated = explain and candidates.prior is not None
+    return Plan(
+        scene_id=scene.id,
+        agent_id=candidates.setting.agent_id,
+        time_s=candidates.dt_s * np.arange(1, candidates.num_steps + 1, dtype=np.float64),
+        x_m=np.ascontiguousarray(world_m[:, 0]),
+        y_m=np.ascontiguousarray(world_m[:, 1]),
+        heading_rad=as_float64(candidates.heading_rad[index]),
+        speed_mps=as_float64(candidates.speed_mps[index]),
+        std_m=as_float64(candidates.std_m[index]),
+        tokens=code.ids,
+        latents=code.latents,
+        log_probability=float(candidates.log_probability[index]) if is_rated else None,
+        depth=len(code.latents),
+        **fields,
+    )
+
+
+def plans_without_search(
+    candidates: Candidates,
+    codes: Sequence[TokenCode],
+    messages: Sequence[str],
+    *,
+    limits: Mapping[int, float],
+    timings_s: Mapping[str, float],
+) -> list[Plan]:
+    """The plans of codes that were given or drawn: they have no costs.
+
+    Args:
+        candidates: the decoded codes.
+        codes: a code per candidate.
+        messages: where each code comes from.
+        limits: thresholds of the gate, which decide on the status; may be empty.
+        timings_s: of all plans together.
+    """
+    plans = []
+    for index, (code, message) in enumerate(zip(codes, messages, strict=True)):
+        doubt = uncertainty_reason(candidates, index, limits)
+        plans.append(
+            plan_of(
+                candidates,
+                index,
+                code=code,
+                costs={},
+                levels=(),
+                status=PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN,
+                message=message if doubt is None else f"{message}; the model is uncertain of this code ({doubt})",
+                num_decodes=len(candidates),
+                timings_s=timings_s,
+            )
+        )
+    return plans
