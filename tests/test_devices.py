@@ -6,12 +6,14 @@ would between CPU and GPU.
 """
 
 from dataclasses import replace
+from typing import Any
 
 import pytest
 import torch
 
 from driving_scenes import sample_scenes
-from tiny_model import batch_of
+from tiny_model import batch_of, futures_of, tiny_config, tiny_model
+from waycode.model import PrefixDecoder
 from waycode.objectives import DRIVING_OBJECTIVE, OBJECTIVES
 from waycode.planner import Planner
 from waycode.training.config import NestedDropout, tiny
@@ -51,6 +53,31 @@ def test_refining_decoding_and_encoding(planner: Planner) -> None:
         assert len(view.candidates(3)) == 3
         assert view.decode(view.encode_trajectory()).depth == 3
     assert plan.depth == 3
+
+
+@pytest.mark.parametrize("changes", [{}, {"causal": False}, {"spline_points": None}, {"scene_layers": 0}], ids=str)
+def test_all_parts_of_the_model(changes: dict[str, Any]) -> None:
+    """With a selection of tokens, scenes of different numbers of agents, and one row of the embedding."""
+    model, config = tiny_model(**changes), tiny_config(**changes)
+    batch = batch_of(*sample_scenes(2), agents=2, config=config.features)
+    mask = torch.tensor([[True, True], [False, True]])
+    batch = replace(batch, agents=replace(batch.agents, mask=mask))
+    first = torch.zeros(3, 4, dtype=torch.long)
+    with torch.device("meta"):
+        embedding = model.encode_scene(batch.scene, batch.agents)
+        latents = model.encode(*futures_of(batch), embedding.tokens)
+        mean, _ = model.decoder.decode_all_prefixes(latents, embedding)
+        if config.prior:
+            _, prior = model.decoder.decode_with_prior(latents, embedding)
+            assert prior.device.type == "cpu"
+        alone, _ = model.decode(latents[2:, None], embedding.only(2))
+        decode = PrefixDecoder(model, embedding)
+        state, _ = decode(None, first, latents[:, :1].expand(-1, 4, -1))
+        searched, _ = decode(state, first, latents[:, 1:2].expand(-1, 4, -1))[1]
+        refined, _ = decode.decode(latents)
+    assert {part.device.type for part in (mean, alone, searched, refined)} == {"cpu"}
+    torch.testing.assert_close(alone[0, 0], mean[2, -1], atol=1e-3, rtol=1e-4)
+    torch.testing.assert_close(searched[:, 3], mean[:, 1], atol=1e-3, rtol=1e-4)
 
 
 def test_a_training_step_with_every_loss() -> None:

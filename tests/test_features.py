@@ -318,10 +318,11 @@ def test_no_map_and_no_history() -> None:
 
 
 def test_collating_pads_with_masked_zeros() -> None:
-    scenes = [bare_scene(), small_scene(), crowd()]
+    scenes = [bare_scene(), small_scene(), crowd(), sample_scenes()[0]]
     examples = [extract(scene, observed(scene, 1 + index), config=FEATURES) for index, scene in enumerate(scenes)]
     batch = collate(examples)
-    assert len(batch.scene.segment_mask) == 3
+    assert len(batch.scene.segment_mask) == 4
+    assert batch.agents.reachability.any()
     assert batch.agents.mask.sum(dim=1).tolist() == [len(example.agents) for example in examples]
     for row, example in enumerate(examples):
         segments, tracks = len(example.segments.kind), len(example.track_kind)
@@ -333,6 +334,10 @@ def test_collating_pads_with_masked_zeros() -> None:
         assert not batch.scene.segment_points_m[row, segments:].any()
         assert not batch.scene.track_history[row, tracks:].any()
         assert not batch.future_valid[row, len(example.agents) :].any()
+        reachability = batch.agents.reachability[row]
+        np.testing.assert_array_equal(reachability[: len(example.agents), :segments], example.reachability)
+        assert not reachability[len(example.agents) :].any()
+        assert not reachability[:, segments:].any()
 
 
 def test_collating_nothing() -> None:

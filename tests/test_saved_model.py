@@ -1,4 +1,4 @@
-"""Models on disk: what is loaded is what was saved, and what does not fit is refused with a sentence."""
+"""Models on disk: a loaded model is the saved one, and files that do not fit are refused in one sentence."""
 
 import json
 import pickle
@@ -10,11 +10,11 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 
-from tiny_model import batch_of, crowd, reconstruct, tiny_config, tiny_model
+from tiny_model import assert_same_outputs, batch_of, crowd, outputs, reconstruct, tiny_config, tiny_model
 from waycode import WaycodeError
-from waycode.model import Bottleneck, ModelConfig, saved
+from waycode.model import Bottleneck, ModelConfig
 from waycode.model.config import config_from_json
-from waycode.model.saved import ModelError, bundled_models, load_model, read_config, save_model
+from waycode.model.saved import CONFIG_VERSION, ModelError, bundled_models, load_model, read_config, save_model
 
 SIGMA_MAX_M = {1: 4.5, 2: 3.25, 3: 2.0}
 
@@ -47,8 +47,9 @@ def refusal(folder: Path) -> str:
         {},
         {"causal": False, "neighbours": None},
         {"bottleneck": Bottleneck.FSQ, "fsq_levels": 3, "token_dim": 4, "num_tokens": 2, "registers": 2},
+        {"spline_points": None, "prior": False, "reachability": False, "scene_layers": 0},
     ],
-    ids=["default", "no masks", "FSQ"],
+    ids=["default", "no masks", "FSQ", "no additions"],
 )
 @torch.no_grad()
 def test_round_trip(tmp_path: Path, variant: dict[str, Any]) -> None:
@@ -61,9 +62,11 @@ def test_round_trip(tmp_path: Path, variant: dict[str, Any]) -> None:
     assert not loaded.model.training
     for one, other in zip(reconstruct(model, batch), reconstruct(loaded.model, batch), strict=True):
         assert torch.equal(one, other)
+    if model.config.prior:
+        assert_same_outputs(outputs(model, batch), outputs(loaded.model, batch), tolerance=0)
 
 
-def test_the_folder_holds_weights_and_text_and_nothing_to_unpickle(folder: Path) -> None:
+def test_files_of_a_folder(folder: Path) -> None:
     assert sorted(path.name for path in folder.iterdir()) == [
         "MODEL_CARD.md", "config.json", "model.safetensors", "thresholds.json",
     ]  # fmt: skip
@@ -96,7 +99,12 @@ def test_a_weight_that_is_missing(folder: Path) -> None:
     assert refusal(folder).endswith("does not fit its config: missing ['decoder.place'], unexpected []")
 
 
-def test_a_weight_that_nobody_expects(folder: Path) -> None:
+def test_weights_of_a_prior_for_a_model_without_one(folder: Path) -> None:
+    change_json(folder / "config.json", lambda content: content["model"].update(prior=False))
+    assert refusal(folder).endswith("missing [], unexpected ['decoder.prior.bias', 'decoder.prior.weight']")
+
+
+def test_a_weight_that_is_not_expected(folder: Path) -> None:
     weights = load_file(folder / "model.safetensors")
     save_file({**weights, "decoder.other": torch.zeros(1)}, folder / "model.safetensors")
     assert refusal(folder).endswith("missing [], unexpected ['decoder.other']")
@@ -148,10 +156,10 @@ def test_thresholds_that_are_none(folder: Path, content: str) -> None:
     assert "expected sigma_max_m by number of tokens" in refusal(folder)
 
 
-@pytest.mark.parametrize("version", [0, 2, 4, None, "3"])
+@pytest.mark.parametrize("version", [0, CONFIG_VERSION - 1, CONFIG_VERSION + 1, None, str(CONFIG_VERSION)])
 def test_another_version(folder: Path, version: Any) -> None:
     change_json(folder / "config.json", lambda content: content.update(version=version))
-    assert refusal(folder).endswith(f"has version {version}, this waycode reads {saved.CONFIG_VERSION}")
+    assert refusal(folder).endswith(f"has version {version}, this waycode reads {CONFIG_VERSION}")
 
 
 CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
@@ -178,6 +186,23 @@ CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
     ),
     ("no heads", lambda model: model.update(heads=0), "heads is 0, expected at least 1"),
     ("odd width", lambda model: model.update(heads=5), "width is 16, expected a multiple of heads (5)"),
+    (
+        "a spline of text",
+        lambda model: model.update(spline_points="nine"),
+        "spline_points is 'nine', expected a whole number or none",
+    ),
+    (
+        "no spline to correct",
+        lambda model: model.update(spline_points=None),
+        "correction_width is 64, expected 0 without spline_points",
+    ),
+    ("a number for a switch", lambda model: model.update(prior=1), "prior is 1, expected true or false"),
+    (
+        "a prior without causal masks",
+        lambda model: model.update(causal=False),
+        "prior is true, expected false if causal is false",
+    ),
+    ("missing relations", lambda model: model.pop("relation_width"), "missing ['relation_width'], unknown []"),
     ("no time", lambda model: model["features"].update(dt_s=0), "expected a segment length, a time step"),
 ]
 
@@ -200,7 +225,7 @@ def test_a_config_reads_as_it_was_written(folder: Path) -> None:
     assert config_from_json(ModelConfig, content).features.max_distance_m == 150
 
 
-def test_a_name_that_nobody_knows(tmp_path: Path) -> None:
+def test_an_unknown_name(tmp_path: Path) -> None:
     available = ", ".join(bundled_models()) or "none"
     for name in ("no-such-model", tmp_path, tmp_path / "nothing"):
         with pytest.raises(

@@ -197,7 +197,7 @@ def test_a_search_makes_no_gradients_and_leaves_tensors_that_can_have_some() -> 
 def test_a_search_deeper_than_the_model() -> None:
     model = tiny_model(num_tokens=2)
     _, memory = seen_by(model, batch_of(crowd()))
-    with pytest.raises(ValueError, match="prefixes of 3 tokens, expected 1 to 2"):
+    with pytest.raises(ValueError, match="got prefixes of 3 tokens, expected at most 2"):
         beam_search(
             PrefixDecoder(model, memory),
             lambda decoded: decoded[1].mean(dim=(2, 3)),

@@ -70,11 +70,15 @@ class ModelConfig:
         if self.correction_width % 4:
             raise ValueError(f"correction_width is {self.correction_width}, expected a multiple of 4")
         if (self.spline_points is not None and self.spline_points < 4) or self.spread_points < 4:
-            raise ValueError("a cubic spline needs at least 4 control points")
+            points = f"spline_points is {self.spline_points} and spread_points is {self.spread_points}"
+            raise ValueError(f"{points}, expected at least 4: a cubic spline needs at least 4 control points")
         if self.spline_points is None and self.correction_width:
-            raise ValueError("the correction by the map moves control points: it needs spline_points")
+            raise ValueError(
+                f"correction_width is {self.correction_width}, expected 0 without spline_points: "
+                "the correction by the map moves control points"
+            )
         if self.prior and not self.causal:
-            raise ValueError("a prior needs a causal decoder: it reads the states of prefixes")
+            raise ValueError("prior is true, expected false if causal is false: a prior reads the states of prefixes")
 
 
 def config_from_json(kind: type[AnyConfig], content: Any, *, name: str = "") -> AnyConfig:

@@ -82,10 +82,10 @@ class PrefixCache:
 
 
 class Decoder(nn.Module):
-    """Transformer over latents and registers; the first register holds the trajectory, and the prior of the next token.
+    """Transformer over latents and registers; the first register holds the trajectory and the next token's prior.
 
-    C control points of the mean, of which the free ones are regressed; C' of the logarithmic standard deviation. Without
-    a spline, every step is its own control point.
+    C control points of the mean, of which the free ones are regressed; C' of the logarithmic standard deviation.
+    Without a spline, every step is its own control point.
     """
 
     time_s: Tensor  # [T]
@@ -206,7 +206,7 @@ class Decoder(nn.Module):
         return logits
 
     def _prefix_states(self, latents: Float[Tensor, "R n D"], scene: SceneEmbedding) -> Float[Tensor, "R n_plus_1 d"]:
-        """Hidden states of the first register after 0, 1, ..., n tokens; all prefixes share the states of the latents."""
+        """Hidden states of the first register after 0, 1, ..., n tokens; prefixes share the states of the latents."""
         count = latents.shape[1]
         x = self._embed_latents(latents[:, None], 0, scene)  # [R, 1, n, d]
         y = self._registers(scene).expand(-1, count + 1, -1, -1)  # [R, n + 1, registers, d]: one set per prefix
@@ -239,9 +239,9 @@ class Decoder(nn.Module):
 
     def _trajectories(self, state: Float[Tensor, "R K d"], scene: SceneEmbedding) -> MeanAndStd:
         """Constant velocity plus a spline that starts at zero with zero slope: position and velocity never jump."""
-        output, shape, free = self.head(state), state.shape[:2], self.mean_basis.shape[1]
-        points_m = output[..., : 2 * free].view(*shape, free, 2) * self.reach_m  # [R, K, free, 2]
-        log_std_points = output[..., 2 * free :].view(*shape, -1, 2)  # [R, K, C', 2]
+        output, free = self.head(state), self.mean_basis.shape[1]
+        points_m = output[..., : 2 * free].unflatten(-1, (free, 2)) * self.reach_m  # [R, K, free, 2]
+        log_std_points = output[..., 2 * free :].unflatten(-1, (-1, 2))  # [R, K, C', 2]
         if self.correction is not None:
             offset_m, log_std_offset = self.correction(points_m, state, scene.tokens, scene.map_embedding)
             points_m, log_std_points = points_m + offset_m, log_std_points + log_std_offset

@@ -132,13 +132,12 @@ class RelativeAttention(nn.Module):
     def _by_agent(self, values: Tensor, shape: torch.Size) -> Tensor:
         """[B, h, A * L, n] -> [B, A, h * L, n]."""
         scenes, agents, length = shape
-        return values.view(scenes, self.heads, agents, length, -1).transpose(1, 2).reshape(scenes, agents, -1, values.shape[-1])
+        return values.view(scenes, self.heads, agents, length, values.shape[-1]).transpose(1, 2).flatten(2, 3)
 
     def _by_head(self, values: Tensor, shape: torch.Size) -> Tensor:
         """[B, A, h * L, n] -> [B, h, A * L, n]."""
         scenes, agents, length = shape
-        split = values.view(scenes, agents, self.heads, length, -1).transpose(1, 2)
-        return split.reshape(scenes, self.heads, agents * length, values.shape[-1])
+        return values.view(scenes, agents, self.heads, length, values.shape[-1]).transpose(1, 2).flatten(2, 3)
 
 
 class FeedForward(nn.Module):

@@ -3,8 +3,9 @@
 Cross-attention to the whole scene chooses the right path but locates it only to about half a metre, which is the whole
 margin within a lane. Here every control point attends to the nearest map polylines, in its own frame, and is moved.
 
-B scenes, R rows (an agent in a scene), S scene tokens, M map segments of a row, K candidates, C free control points, Q = K * C of them in one axis, J
-nearest polylines of each, d width. Attribute names of modules are the names of parameters in saved models.
+B scenes, R rows (an agent in a scene), S scene tokens, M map segments of a row, K candidates, C free control points,
+Q = K * C of them in one axis, J nearest polylines of each, d width. Attribute names of modules are the names of
+parameters in saved models.
 """
 
 from dataclasses import dataclass
@@ -50,7 +51,8 @@ class MapCorrection(nn.Module):
     def __init__(self, config: ModelConfig, *, fixed_points: int):
         super().__init__()
         self.config = config
-        assert config.spline_points is not None  # checked by the config
+        if config.spline_points is None:
+            raise ValueError("spline_points is None, expected a number: the correction by the map moves control points")
         width, horizon_s = config.correction_width, config.features.future_steps * config.features.dt_s
         at = spline.control_times(config.spline_points)[fixed_points:]
         before, after = ((at + sign * _HALF_WINDOW_S / horizon_s).clamp(0, 1) for sign in (-1, 1))
@@ -129,7 +131,7 @@ class MapCorrection(nn.Module):
                 *rotate_into_frame(direction, frame),
                 distance.clamp(max=_FARTHEST_M) / _OFFSET_SCALE_M,
                 is_edge.to(offset),
-                polylines.reachability[rows, chosen],
+                polylines.reachability[rows, chosen] * float(self.config.reachability),
             ],
             dim=-1,
         )

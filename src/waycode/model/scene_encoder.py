@@ -38,7 +38,10 @@ _AGENT_CHANNELS = 2  # is the agent itself, reachability
 
 @dataclass(frozen=True, kw_only=True)
 class MapPolylines:
-    """Shapes of the map segments nearest to each agent, in its frame; zero for tokens that are road users."""
+    """Shapes of the map segments nearest to each agent, in its frame.
+
+    M counts road users and padding too. These are neither lanes nor edges.
+    """
 
     points_m: Float[Tensor, "R M P 2"]
     is_lane: Bool[Tensor, "R M"]
@@ -64,7 +67,7 @@ class SceneTokens:
         shape = self.relation.shape[:2]
         if len(self.row) < shape.numel():
             values = values.new_zeros(shape.numel(), *values.shape[1:]).index_copy(0, self.row, values)
-        return values.unflatten(0, shape)
+        return values.reshape(*shape, *values.shape[1:])
 
     def by_row(self, values: Float[Tensor, "B A *rest"]) -> Float[Tensor, "R *rest"]:
         """The inverse of `by_agent`."""
@@ -109,7 +112,8 @@ class SceneEncoder(nn.Module):
         track_inputs = HISTORY_CHANNELS * features.history_steps + NUM_TRACK_KINDS + 2
         self.embed_segment = mlp(segment_inputs, 2 * width, width)
         self.embed_track = mlp(track_inputs, 2 * width, width)
-        self.embed_neighbour = mlp(_POSE_CHANNELS, relation, relation)
+        if config.scene_layers:
+            self.embed_neighbour = mlp(_POSE_CHANNELS, relation, relation)
         self.embed_relation = mlp(_POSE_CHANNELS + _AGENT_CHANNELS, 2 * relation, relation)
         self.layers = nn.ModuleList([_SceneLayer(config) for _ in range(config.scene_layers)])
         self.norm = nn.LayerNorm(width)
@@ -122,8 +126,6 @@ class SceneEncoder(nn.Module):
         kind = functional.pad(scene.segment_kind, (0, num_tracks), value=-1)
         points = functional.pad(scene.segment_points_m, (0, 0, 0, 0, 0, num_tracks))
         reachability = functional.pad(agents.reachability, (0, num_tracks))  # [B, A, all tokens]; road users: 0
-        if not self.config.reachability:
-            reachability = torch.zeros_like(reachability)
         scenes = torch.arange(len(pose), device=pose.device)[:, None]
         agent_pose = scene.track_pose[scenes, agents.track]  # [B, A, 3]
         velocity = scene.track_history[scenes, agents.track, -1][..., VELOCITY_CHANNELS]  # [B, A, 2]
@@ -131,17 +133,14 @@ class SceneEncoder(nn.Module):
         distance = distance_to_path_ahead(pose, agent_pose, velocity)  # [B, A, all tokens]
         distance = distance.masked_fill(~mask[:, None], torch.inf).scatter(2, agent_token[..., None], -1.0)
         if mask.shape[1] > self.config.max_scene_tokens:
-            nearest = distance.masked_fill(~agents.mask[..., None], torch.inf).amin(dim=1)  # [B, all tokens]
-            # Stable: padding does not change the order of equal distances. In the order of the map: neighbours at equal
-            # distances are chosen by it, and must not depend on the agents or on the other scenes of the batch.
-            chosen = nearest.sort(stable=True).indices[:, : self.config.max_scene_tokens].sort(dim=1).values  # [B, S]
+            chosen = tokens_near_agents(distance, agents.mask, self.config.max_scene_tokens)  # [B, S]
             x, pose, mask, kind, points = (part[scenes, chosen] for part in (x, pose, mask, kind, points))
             per_agent = chosen[:, None].expand(-1, agents.track.shape[1], -1)
             reachability, distance = reachability.gather(2, per_agent), distance.gather(2, per_agent)
 
         relative = to_frame(pose[:, None], agent_pose[:, :, None])  # [B, A, S, 3]
         is_agent = distance == -1
-        own = torch.stack([is_agent.to(x), reachability], dim=-1)
+        own = torch.stack([is_agent.to(x), reachability * float(self.config.reachability)], dim=-1)
         relation = self.embed_relation(torch.cat([pose_features(relative), own], dim=-1))
         if len(self.layers):
             count = mask.shape[1] if self.config.neighbours is None else self.config.neighbours
@@ -226,6 +225,26 @@ def _map_polylines(
     )
 
 
+def tokens_near_agents(
+    distance_m: Float[Tensor, "B A S"], agent_mask: Bool[Tensor, "B A"], count: int
+) -> Int[Tensor, "B {count}"]:
+    """Indices of the `count` tokens nearest to any agent of their scene, in the order of the tokens.
+
+    Neither the order of the distances nor padding hence changes which of equally near neighbours a token attends to.
+
+    Args:
+        distance_m: of each token from each agent; -1 for the agent's own token, infinite for padding.
+        agent_mask: false for padding.
+        count: at least the number of agents, as each needs its own token.
+    """
+    if distance_m.shape[1] > count:
+        raise ValueError(
+            f"got {distance_m.shape[1]} modelled agents in a scene, expected at most {count} (max_scene_tokens)"
+        )
+    nearest = distance_m.masked_fill(~agent_mask[..., None], torch.inf).amin(dim=1)  # [B, S]
+    return nearest.sort(stable=True).indices[:, :count].sort().values
+
+
 def distance_to_path_ahead(
     pose: Float[Tensor, "B S 3"], agent_pose: Float[Tensor, "B A 3"], velocity_mps: Float[Tensor, "B A 2"]
 ) -> Float[Tensor, "B A S"]:
@@ -268,7 +287,7 @@ def nearest_neighbours(
 
 
 def pose_features(relative: Float[Tensor, "*n 3"]) -> Float[Tensor, "*n 7"]:
-    """Scaled relative poses (`to_frame`): far positions by their ratio to 30 m, near ones by an inverse hyperbolic sine."""
+    """Scaled relative poses (`to_frame`): positions in units of 30 m, and by an inverse hyperbolic sine, in metres."""
     ahead, left, rotation = relative.unbind(dim=-1)
     near = (ahead.asinh(), left.asinh())
     distance = torch.log1p(torch.hypot(ahead, left))
