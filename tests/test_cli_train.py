@@ -150,8 +150,8 @@ def test_eval_prints_tables_and_writes_a_report(trained: Path, tmp_path: Path, c
         "at 2 Hz: the same over the steps at 0.5, 1.0, 1.5, ... s",
         "beam width",
         "more tokens are better",
-        "3 tokens / 1 token, encoder N_l = 2",
-        "encoder continuous / encoder refined 40",
+        "3 / 1 tokens, encoder N_l = 2",
+        "encoder continuous / refined 40",
         "share",
         "reconstruction.json",
     ):

@@ -220,12 +220,12 @@ def compare_errors(errors: AgentErrors) -> list[Comparison]:
     Comparisons with absent methods are skipped.
     """
     compared = [
-        (f"{errors.ade_m[name].shape[1]} tokens / 1 token, {name}", (name, -1), (name, 0), _TOKENS_RATIO)
+        (f"{errors.ade_m[name].shape[1]} / 1 tokens, {name}", (name, -1), (name, 0), _TOKENS_RATIO)
         for name in PAPER_ADE_M
-        if name in errors.ade_m
+        if name in errors.ade_m and errors.ade_m[name].shape[1] > 1
     ]
     compared += [
-        (f"{CONTINUOUS} / {other}", (CONTINUOUS, -1), (other, -1), target)
+        (f"{CONTINUOUS} / {other.removeprefix('encoder ')}", (CONTINUOUS, -1), (other, -1), target)
         for other, target in ((GREEDY_3, _CONTINUOUS_RATIO), (REFINED_40, _AMORTISATION_RATIO))
         if CONTINUOUS in errors.ade_m and other in errors.ade_m
     ]
