@@ -33,6 +33,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
     content = json.loads(capsys.readouterr().out)
     assert (content["planner"], content["traffic"], content["num_scenarios"]) == ("constant-velocity", "idm", 2)
     assert 0 <= content["cls"]["mean"] <= 100
+    assert (content["num_episodes"], content["seed_role"], content["published"]) == (2, "development", False)
 
 
 def test_the_papers_planner_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
@@ -78,6 +79,7 @@ def test_tables_of_planners_and_of_settings(
     rows = {"closed-loop": ["constant-velocity", "pdm-closed"], "closed-loop-ablation": ["depth 1, beam 1"]}[what]
     assert all(row in shown for row in rows)
     report = json.loads((tmp_path / f"{what}.json").read_text())
+    assert (report["num_scenes"], report["num_episodes"], report["seed_role"]) == (2, 2, "development")
     kinds = {"closed-loop": ["replay", "idm"], "closed-loop-ablation": ["replay"]}[what]
     assert [(row["planner"], row["traffic"]) for row in report["rows"]] == [(a, b) for b in kinds for a in rows]
     assert pq.read_table(tmp_path / f"{what}.parquet").num_rows == 2 * len(report["rows"])

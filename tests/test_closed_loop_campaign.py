@@ -20,6 +20,7 @@ from waycode.evaluation.closed_loop import (
     ABLATIONS,
     COMPARED_PLANNERS,
     ClosedLoopReport,
+    ClosedLoopRow,
     ablation,
     closed_loop_row,
     comparison,
@@ -30,7 +31,7 @@ from waycode.evaluation.closed_loop import (
 )
 from waycode.evaluation.closed_loop_store import ResultStore, settings_digest
 from waycode.evaluation.pictures import save_closed_loop
-from waycode.evaluation.report import EvaluationError
+from waycode.evaluation.report import EvaluationError, Provenance
 from waycode.plotting.animation import save_animation
 from waycode.plotting.viewport import PlottingError
 from waycode.scene import MapFeatures, Scene, TrackType
@@ -53,6 +54,7 @@ def result(score: float, *, index: int = 0, failure: str | None = None) -> Scena
     return ScenarioResult(
         index=index,
         scene_id=f"scene{index}",
+        episode=f"world{index // 2}",
         tags=("made-up",),
         score=score,
         metrics={metric.name: score for metric in METRICS},
@@ -93,7 +95,8 @@ def test_a_row_adds_up_by_hand() -> None:
     results = [result(1.0), result(0.5, index=1), result(0.0, index=2, failure="why")]
     row = closed_loop_row(results, planner="p", traffic="replay")
     assert row.cls.mean == pytest.approx(50.0)
-    assert row.cls.low <= 50 <= row.cls.high
+    assert (row.cls.low, row.cls.high) == (0, 75)  # the first two are of one episode
+    assert (row.num_scenarios, row.num_episodes) == (3, 2)
     assert row.metrics["progress"].mean == pytest.approx(50.0)
     assert row.failed == {"scene2": "why"}
     assert row.planning_ms_median == pytest.approx(20.0)
@@ -110,6 +113,21 @@ def test_planners_are_compared_scenario_by_scenario() -> None:
     assert (found.planner, found.reference, found.traffic) == ("latent", "pdm-closed", "replay")
     # Each is better by ten points: that one scenario is harder than the other does not make it uncertain.
     np.testing.assert_allclose([found.points.mean, found.points.low, found.points.high], 10.0)
+
+
+def test_pairs_of_one_episode_are_resampled_together() -> None:
+    own, other = [result(0.5, index=index) for index in range(4)], [result(0.5), *map(ahead, (1, 2, 3))]
+    driven = [
+        (closed_loop_row(results, planner=planner, traffic="replay"), results)
+        for planner, results in (("latent", own), ("pdm-closed", other))
+    ]
+    (found,) = score_differences(driven, reference="pdm-closed")
+    # The differences are 0 and -10 points in one episode, twice -10 in the other.
+    np.testing.assert_allclose([found.points.mean, found.points.low, found.points.high], [-7.5, -10, -5])
+
+
+def ahead(index: int) -> ScenarioResult:
+    return result(0.6, index=index)
 
 
 def test_no_scenarios_have_no_row() -> None:
@@ -199,13 +217,20 @@ def test_settings_are_of_planner_and_traffic_and_not_of_scenes() -> None:
     assert settings_digest(rules) == settings_digest(replace(rules, planner=replace(rules.planner, latent=shallow)))
 
 
+def report_of(rows: list[ClosedLoopRow]) -> ClosedLoopReport:
+    return ClosedLoopReport(
+        provenance=Provenance.of(Dataset(SAMPLES), model="m"), name="closed-loop", num_scenes=2, num_episodes=1,
+        left_out={}, rows=rows, differences=[],
+    )  # fmt: skip
+
+
 def test_the_report_is_drawn(tmp_path: Path) -> None:
     rows = [
         closed_loop_row([result(score), result(1.0, index=1)], planner=planner, traffic=traffic)
         for traffic in ("replay", "idm")
         for planner, score in (("latent", 0.5), ("pdm-closed", 0.9))
     ]
-    report = ClosedLoopReport(name="closed-loop", data="d", model="m", left_out={}, rows=rows, differences=[])
+    report = report_of(rows)
     save_closed_loop(report, tmp_path / "a.png")
     with Image.open(tmp_path / "a.png") as picture:
         assert picture.width > picture.height > 300
@@ -213,10 +238,10 @@ def test_the_report_is_drawn(tmp_path: Path) -> None:
 
 def test_a_report_is_written_as_json(tmp_path: Path) -> None:
     (driven,) = drive_all({"constant-velocity NR": campaign_of(0)})
-    report = ClosedLoopReport(name="closed-loop", data="d", model="m", left_out={}, rows=[driven[0]], differences=[])
-    content = json.loads(report.write(tmp_path).read_text())
+    content = json.loads(report_of([driven[0]]).write(tmp_path).read_text())
     assert content["rows"][0]["planner"] == "constant-velocity"
-    assert content["rows"][0]["num_scenarios"] == 1
+    assert (content["rows"][0]["num_scenarios"], content["rows"][0]["num_episodes"]) == (1, 1)
+    assert (content["data_seed"], content["seed_role"], content["published"]) == (7, "development", False)
 
 
 def test_every_planner_meets_both_kinds_of_traffic() -> None:

@@ -12,7 +12,7 @@ from waycode.cli import main
 from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
 from waycode.demo import NUM_PICTURES, DemoReport, bundled_dataset, page_of, run_demo
 from waycode.demo.sections import SECTIONS, Section
-from waycode.evaluation.guidance import LEFT_TURN_AVAILABLE, SUCCESS, TASKS, answer_cases, greedy
+from waycode.evaluation.guidance import SUCCESS, TASKS, answer_cases, greedy
 from waycode.evaluation.selection import Group, left_turn_cases
 from waycode.planner import Planner
 from waycode.scene import Scene
@@ -54,7 +54,7 @@ def test_successes_are_those_of_the_table(report: DemoReport) -> None:
     """The left-turn table's row of greedy search with three tokens, for the cases in which a turn is available."""
     task = replace(
         TASKS["left-turn"],
-        select=lambda scene: [case for case in left_turn_cases(scene) if case.group in LEFT_TURN_AVAILABLE],
+        select=lambda scene: [case for case in left_turn_cases(scene) if case.group is Group.AVAILABLE],
     )
     scenes = [scene for data in SAMPLES for scene in data]
     answered = answer_cases(Planner.from_pretrained("sumo-small"), enumerate(scenes), task=task)

@@ -65,7 +65,7 @@ def test_all_parts_of_the_model(changes: dict[str, Any]) -> None:
     first = torch.zeros(3, 4, dtype=torch.long)
     with torch.device("meta"):
         embedding = model.encode_scene(batch.scene, batch.agents)
-        latents = model.encode(*futures_of(batch), embedding.tokens)
+        latents = model.encode(*futures_of(batch), embedding)
         mean, _ = model.decoder.decode_all_prefixes(latents, embedding)
         if config.prior:
             _, prior = model.decoder.decode_with_prior(latents, embedding)

@@ -30,7 +30,7 @@ from waycode.evaluation.forecast_report import RELATIVE_SPEED, ForecastReport, f
 from waycode.evaluation.guidance import DECODED, RECORDED
 from waycode.evaluation.metrics import displacement_errors_m
 from waycode.evaluation.pictures import save_forecast
-from waycode.evaluation.report import EvaluationError
+from waycode.evaluation.report import EvaluationError, Provenance
 from waycode.model import Model, ModelConfig
 from waycode.model.saved import save_model
 from waycode.objectives import Reconstruction
@@ -145,7 +145,7 @@ def test_reliability_by_hand() -> None:
 
 def made_up(probability: np.ndarray, tokens: np.ndarray) -> AgentForecasts:
     return AgentForecasts(
-        types=np.zeros(len(tokens), np.int64), scenes=np.arange(len(tokens)), measures={}, tokens=tokens,
+        types=np.zeros(len(tokens), np.int64), scenes=np.arange(len(tokens)), episodes=np.arange(len(tokens)), measures={}, tokens=tokens,
         probability=probability,
     )  # fmt: skip
 
@@ -166,7 +166,8 @@ def test_a_prior_that_is_right_is_calibrated() -> None:
 def report(model: Model) -> ForecastReport:
     counted: list[int] = []
     scenes = [bundled_dataset()[index] for index in (1, 4, 7)]
-    made = forecast_report(model, scenes, name="untrained", data="the sample", on_scenes=counted.append)
+    provenance = Provenance.of(bundled_dataset(), model="untrained")
+    made = forecast_report(model, scenes, provenance=provenance, on_scenes=counted.append)
     assert sum(counted) == 3
     return made
 

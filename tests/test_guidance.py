@@ -9,6 +9,7 @@ import pytest
 import torch
 
 from waycode.cli import main
+from waycode.dataset.seeds import episode_of
 from waycode.demo import bundled_dataset
 from waycode.evaluation.guidance import (
     BEAM,
@@ -24,10 +25,10 @@ from waycode.evaluation.guidance import (
     greedy,
     methods,
 )
-from waycode.evaluation.guidance_report import check_targets, guidance_report
+from waycode.evaluation.guidance_report import GuidanceReport, check_targets, guidance_report
 from waycode.evaluation.pictures import chosen_examples, save_examples, save_guidance
 from waycode.evaluation.realism import REALISM_MEASURES
-from waycode.evaluation.report import EvaluationError
+from waycode.evaluation.report import EvaluationError, Provenance
 from waycode.evaluation.selection import Case, Group, slow_down_cases
 from waycode.model import Model
 from waycode.planner import Planner
@@ -35,6 +36,7 @@ from waycode.training.config import tiny
 
 Output = pytest.CaptureFixture[str]
 SAMPLE = bundled_dataset()
+PROVENANCE = Provenance.of(SAMPLE, model="m")
 
 
 @pytest.fixture(scope="module")
@@ -53,6 +55,7 @@ def test_every_case_is_answered_in_every_way(answered: list[AnsweredCase]) -> No
         assert [answer.method for answer in one.answers] == methods(3)
         scene = SAMPLE[one.scene_number]
         assert scene.id == one.case.scene_id
+        assert one.episode == episode_of(scene)
         recorded = one.answer(RECORDED)
         np.testing.assert_array_equal(recorded.future_m, scene.tracks.position_m[one.case.agent, 11:91])
         assert recorded.measures[SUCCESS] == recorded.measures[UNCERTAIN] == 0
@@ -62,9 +65,15 @@ def test_every_case_is_answered_in_every_way(answered: list[AnsweredCase]) -> No
 
 
 def made_up(
-    scene_number: int, group: Group, successes: tuple[int, ...], *, edge_contact: float = 0.0, centre_m: float = 0.5
+    scene_number: int,
+    group: Group,
+    successes: tuple[int, ...],
+    *,
+    edge_contact: float = 0.0,
+    centre_m: float = 0.5,
+    all_way_stop: bool = False,
 ) -> AnsweredCase:
-    """A case whose answers succeed or not, method by method."""
+    """A case whose answers succeed or not, method by method. The scenes 0 and 1, 2 and 3, ... are of one episode."""
     answers = [
         Answer(
             method=method,
@@ -80,36 +89,82 @@ def made_up(
         for method, success in zip(methods(3), successes, strict=True)
     ]
     return AnsweredCase(
-        case=Case(scene_id=str(scene_number), agent=0, group=group), scene_number=scene_number, answers=tuple(answers)
+        case=Case(scene_id=str(scene_number), agent=0, group=group, all_way_stop=all_way_stop),
+        scene_number=scene_number,
+        episode=f"world {scene_number // 2}",
+        answers=tuple(answers),
     )
 
 
+def report_on(cases: list[AnsweredCase], task: str) -> GuidanceReport:
+    return guidance_report(
+        cases, task=TASKS[task], provenance=PROVENANCE, num_scenes=24, num_episodes=10, num_tokens=3
+    )  # fmt: skip
+
+
+def depths(*by_depth: int) -> tuple[int, ...]:
+    """Successes of greedy search with 1, 2 and 3 tokens; the other methods fail."""
+    return (0, 0, 0, *by_depth, 0, 0)
+
+
 def test_report_adds_up_by_hand() -> None:
+    stop = {"all_way_stop": True}
     cases = [
-        made_up(0, Group.AVAILABLE, (0, 0, 0, 0, 1, 1, 1, 0)),
-        made_up(1, Group.AVAILABLE, (0, 0, 0, 1, 1, 1, 1, 0), edge_contact=1.0),
-        made_up(1, Group.AVAILABLE, (0, 0, 0, 0, 0, 1, 1, 0)),
-        made_up(1, Group.NOT_AVAILABLE, (0, 0, 0, 0, 0, 0, 1, 0)),
+        made_up(0, Group.AVAILABLE, depths(0, 1, 1), **stop),
+        made_up(1, Group.AVAILABLE, depths(1, 1, 1), edge_contact=1.0, **stop),
+        made_up(2, Group.AVAILABLE, depths(0, 0, 1)),
+        made_up(2, Group.FROM_NO_LANE, depths(0, 0, 0), **stop),
+        made_up(4, Group.FROM_NO_LANE, depths(0, 0, 0)),
+        made_up(4, Group.FROM_ANOTHER_LANE, depths(1, 1, 1)),
     ]
-    report = guidance_report(cases, task=TASKS["left-turn"], model="m", data="d", num_scenes=5, num_tokens=3)
-    others = {Group.AVAILABLE_ELSEWHERE: 0, Group.FROM_ANOTHER_LANE: 0}
-    assert report.num_cases == {Group.AVAILABLE: 3, Group.NOT_AVAILABLE: 1, **others}
-    assert report.scenes_with_cases == {Group.AVAILABLE: 2, Group.NOT_AVAILABLE: 1, **others}
-    rows = report.rows[Group.AVAILABLE]
+    report = report_on(cases, "left-turn")
+    absent, absent_at_stops = "no left turn available, all crossings", "no left turn available, all-way stops"
+    no_lane, other_lane = ": left turn from no lane", ": left turn from another lane only"
+    assert report.num_cases == {  # all crossings first, then all-way stops
+        "left turn available, all crossings": 3,
+        absent: 3,
+        absent + no_lane: 2,
+        absent + other_lane: 1,
+        "left turn available, all-way stops": 2,
+        absent_at_stops: 1,
+        absent_at_stops + no_lane: 1,
+        absent_at_stops + other_lane: 0,
+    }
+    assert list(report.num_cases) == [part.name for part in TASKS["left-turn"].parts]
+    assert list(report.scenes_with_cases.values()) == [3, 2, 2, 1, 2, 1, 1, 0]
+    assert list(report.episodes_with_cases.values()) == [2, 2, 2, 1, 1, 1, 1, 0]
+    assert (report.num_scenes, report.num_episodes) == (24, 10)
+    assert absent_at_stops + other_lane not in report.rows
+    assert report.splits == [name for name in report.num_cases if ": " in name]
+    rows = report.rows["left turn available, all crossings"]
     assert list(rows) == methods(3)
     assert [rows[greedy(depth)][SUCCESS].mean for depth in (1, 2, 3)] == pytest.approx([1 / 3, 2 / 3, 1])
     assert rows[RECORDED][SUCCESS].mean == 0
     edge = rows[greedy(3)]["edge_contact"]
-    assert edge.low <= edge.mean <= edge.high
-    assert edge.mean == pytest.approx(1 / 3)
-    holds = {target.claim: target.holds for target in report.targets}
-    assert holds == {
-        "left turn available, all-way stop: success >= 90.0%": True,
-        "left turn available, all-way stop: edge_contact <= 1.0%": False,
-        "left turn available, all-way stop: infeasible <= 1.3%": True,
-        "no left turn available: success <= 2.4%": True,
-        "left turn available, all-way stop: success grows with depth": True,
+    assert (edge.low, edge.mean, edge.high) == pytest.approx((0, 1 / 3, 1 / 2))  # the first two are of one episode
+    # A turn from another lane only is not available: one of three was taken.
+    assert report.rows[absent][greedy(3)][SUCCESS].mean == pytest.approx(1 / 3)
+    assert report.rows[absent + other_lane][greedy(3)][SUCCESS].mean == 1
+    assert {target.claim: target.holds for target in report.targets} == {
+        "left turn available, all crossings: success >= 90.0%": True,
+        "left turn available, all crossings: edge_contact <= 1.0%": False,
+        "left turn available, all crossings: infeasible <= 1.3%": True,
+        "no left turn available, all crossings: success <= 5.0%": False,
+        "left turn available, all-way stops: success >= 90.0%": True,
+        "left turn available, all-way stops: edge_contact <= 1.0%": False,
+        "left turn available, all-way stops: infeasible <= 1.3%": True,
+        "no left turn available, all-way stops: success <= 5.0%": True,
+        "left turn available, all crossings: success grows with depth": True,
+        "left turn available, all-way stops: success grows with depth": True,
     }
+    found = next(target.found for target in report.targets if "crossings: edge_contact" in target.claim)
+    assert found == "33.3% (95 %: 0.0% to 50.0%)"
+
+
+def test_the_report_says_where_its_figures_come_from() -> None:
+    content = report_on([made_up(0, Group.STEADY, depths(0, 0, 1))], "slow-down").as_json()
+    assert (content["model"], content["seed_role"], content["published"]) == ("m", "development", False)
+    assert (content["num_scenes"], content["num_episodes"]) == (24, 10)
 
 
 @pytest.mark.parametrize(
@@ -122,27 +177,27 @@ def test_report_adds_up_by_hand() -> None:
     ],
 )
 def test_success_must_grow_with_depth(by_depth: tuple[int, int, int], holds: bool) -> None:
-    cases = [made_up(0, Group.STEADY, (0, 0, 0, *by_depth, 1, 0))]
-    report = guidance_report(cases, task=TASKS["slow-down"], model="m", data="d", num_scenes=1, num_tokens=3)
+    cases = [made_up(0, Group.STEADY, depths(*by_depth))]
+    report = report_on(cases, "slow-down")
     assert [target.holds for target in report.targets if "grows" in target.claim] == [holds]
 
 
 @pytest.mark.parametrize(("centre_m", "holds"), [(0.5, True), (0.7, False)])
 def test_centring_is_compared_with_the_ground_truth(centre_m: float, holds: bool) -> None:
     cases = [made_up(0, group, (0, 0, 0, 1, 1, 1, 1, 0), centre_m=centre_m) for group in (Group.ZERO, Group.ONE)]
-    report = guidance_report(cases, task=TASKS["lane-change"], model="m", data="d", num_scenes=1, num_tokens=3)
+    report = report_on(cases, "lane-change")
     assert [target.holds for target in report.targets if "centre" in target.claim] == [holds, holds]
     assert check_targets({}, num_tokens=3) == []
 
 
 def test_scenes_without_cases_are_refused() -> None:
-    with pytest.raises(EvaluationError, match="none of the 7 scenes of d has a case for left-turn"):
-        guidance_report([], task=TASKS["left-turn"], model="m", data="d", num_scenes=7, num_tokens=3)
+    with pytest.raises(EvaluationError, match=r"none of the 24 scenes of .* has a case for left-turn"):
+        report_on([], "left-turn")
 
 
 def test_examples_are_successes_and_failures_of_different_scenes() -> None:
     cases = [
-        made_up(scene, Group.AVAILABLE, (0, 0, 0, 0, 0, success, 0, 0))
+        made_up(scene, Group.AVAILABLE, depths(0, 0, success))
         for scene, success in ((0, 1), (0, 1), (1, 1), (2, 1), (3, 0))
     ]
     chosen = chosen_examples(cases, greedy(3))
@@ -155,14 +210,23 @@ def test_examples_are_successes_and_failures_of_different_scenes() -> None:
 
 
 def test_pictures(answered: list[AnsweredCase], tmp_path: Path) -> None:
-    task = TASKS["slow-down"]
-    report = guidance_report(answered, task=task, model="untrained", data="the sample", num_scenes=24, num_tokens=3)
+    report = report_on(answered, "slow-down")
     save_guidance(report, tmp_path / "chart.png")
     save_examples(report, answered, tmp_path / "examples.png", scene_of=SAMPLE.__getitem__)
     for name in ("chart.png", "examples.png"):
         picture = matplotlib.image.imread(tmp_path / name)
         assert picture.shape[0] > 300
         assert picture.std() > 0.02  # not an empty sheet
+
+
+def test_the_chart_of_left_turns_leaves_out_the_splits(tmp_path: Path) -> None:
+    groups = (Group.AVAILABLE, Group.FROM_NO_LANE, Group.FROM_ANOTHER_LANE)
+    cases = [made_up(scene, group, depths(0, 1, 1), all_way_stop=True) for scene, group in enumerate(groups)]
+    report = report_on(cases, "left-turn")
+    assert len(report.rows) == 8
+    save_guidance(report, tmp_path / "chart.png")
+    picture = matplotlib.image.imread(tmp_path / "chart.png")
+    assert picture.shape[1] == pytest.approx(150 * (4.6 + 4 * 4.2), abs=2)
 
 
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: Output) -> None:
@@ -173,7 +237,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: Output) -> None:
     for words in (Group.ZERO, Group.ONE, RECORDED, DECODED.split()[0], "centre", "lane-change-examples.png"):
         assert words in text
     written = json.loads((tmp_path / "lane-change.json").read_text())
-    assert written["num_scenes"] == 4
+    assert (written["num_scenes"], written["num_episodes"], written["seed_role"]) == (4, 4, "development")
     assert written["rows"][Group.ONE][RECORDED][SUCCESS]["mean"] == 1
     assert written["rows"][Group.ZERO][RECORDED][SUCCESS]["mean"] == 0
     assert (tmp_path / "lane-change.png").stat().st_size > 10_000

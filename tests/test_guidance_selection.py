@@ -121,10 +121,10 @@ def test_who_is_too_fast_cannot_turn(speed_mps: float, possible: bool) -> None:
 @pytest.mark.parametrize(
     ("scene", "expected"),
     [
-        pytest.param(driving(-20, 8.0, crossing()), [Group.AVAILABLE_ELSEWHERE], id="available"),
-        pytest.param(driving(-20, 8.0, crossing(legal=False)), [Group.NOT_AVAILABLE], id="no legal connection"),
+        pytest.param(driving(-20, 8.0, crossing()), [Group.AVAILABLE], id="available"),
+        pytest.param(driving(-20, 8.0, crossing(legal=False)), [Group.FROM_NO_LANE], id="no legal connection"),
         pytest.param(driving(-20, 8.0, beside()), [Group.FROM_ANOTHER_LANE], id="from the lane beside"),
-        pytest.param(driving(-20, 8.0, crossing(side=-1)), [Group.NOT_AVAILABLE], id="only a right turn"),
+        pytest.param(driving(-20, 8.0, crossing(side=-1)), [Group.FROM_NO_LANE], id="only a right turn"),
         pytest.param(driving(-5, 12.0, crossing()), [], id="too near for its speed"),
         pytest.param(driving(-66, 11.0, limited(crossing(), 11.0)), [], id="too far to turn in time"),
         pytest.param(driving(5, 8.0, crossing()), [], id="already in the junction"),
@@ -136,14 +136,16 @@ def test_left_turn_cases(scene: Scene, expected: list[Group]) -> None:
     assert [case.group for case in left_turn_cases(scene)] == expected
 
 
-@pytest.mark.parametrize(("num_signs", "expected"), [(2, Group.AVAILABLE_ELSEWHERE), (3, Group.AVAILABLE)])
-def test_an_all_way_stop_has_several_signs(num_signs: int, expected: Group) -> None:
-    scene = driving(-20, 8.0, crossing())
+@pytest.mark.parametrize("legal", [True, False])
+@pytest.mark.parametrize(("num_signs", "expected"), [(2, False), (3, True)])
+def test_an_all_way_stop_has_several_signs(num_signs: int, expected: bool, legal: bool) -> None:
+    scene = driving(-20, 8.0, crossing(legal=legal))
     near = np.array([[2.0, -5.0], [10.0, 8.0], [18.0, 5.0]], np.float32)[:num_signs]
     far = np.array([[70.0, 5.0]], np.float32)  # by the next crossing
     signs = StopSigns(position_m=np.concatenate([near, far]))
     (case,) = left_turn_cases(replace(scene, map=replace(scene.map, stop_signs=signs)))
-    assert case.group == expected
+    assert case.all_way_stop == expected
+    assert case.group == (Group.AVAILABLE if legal else Group.FROM_NO_LANE)
 
 
 def test_a_junction_without_any_turn_is_no_crossing() -> None:

@@ -1,4 +1,4 @@
-"""Errors by WOMD's convention, and bootstrap intervals: hand-computed cases."""
+"""Errors by WOMD's convention, bootstrap intervals, paired intervals: hand-computed cases."""
 
 import math
 
@@ -6,7 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from waycode.evaluation.metrics import bootstrap_interval, displacement_errors_m, final_errors_m, mean_over_types
+from waycode.evaluation.metrics import bootstrap_means, displacement_errors_m, final_errors_m, mean_over_types
+from waycode.evaluation.report import Estimate
 
 
 def straight(errors_m: list[float], steps: int = 80) -> torch.Tensor:
@@ -45,6 +46,24 @@ def test_horizons_follow_the_time_step() -> None:
     assert ade.tolist() == [pytest.approx((0 + 4 / 10 + 10 / 16) / 3)]
 
 
+def test_official_sampling_takes_every_fifth_step() -> None:
+    """Errors of 1 m at the sixteen steps 5, 10, ..., 80, and of 1000 m at all others, which WOMD does not look at."""
+    predicted = torch.full((1, 80, 2), 1000.0)
+    predicted[:, 4::5] = torch.tensor([1.0, 0.0])
+    everything, nothing = torch.ones(1, 80, dtype=torch.bool), torch.zeros(1, 80, 2)
+    assert displacement_errors_m(predicted, nothing, everything, every_s=0.5).tolist() == [1.0]
+    assert displacement_errors_m(predicted, nothing, everything) > 1000
+
+
+def test_official_sampling_by_horizon() -> None:
+    predicted = torch.zeros(1, 80, 2)
+    predicted[:, 30:, 1] = 1.0  # right for 3 s: 6 of the 10 samples up to 5 s, and of the 16 up to 8 s
+    valid = torch.ones(1, 80, dtype=torch.bool)
+    valid[:, 74] = False  # at 7.5 s
+    ade = displacement_errors_m(predicted, torch.zeros(1, 80, 2), valid, every_s=0.5)
+    assert ade.tolist() == [pytest.approx((0 + 4 / 10 + 9 / 15) / 3)]
+
+
 def test_final_error_needs_the_last_step() -> None:
     valid = torch.ones(2, 5, dtype=torch.bool)
     valid[1, -1] = False
@@ -66,38 +85,62 @@ def test_mean_over_types(values: list[float], types: list[int], expected: float)
     assert mean_over_types(np.array(values), np.array(types)) == pytest.approx(expected, nan_ok=True)
 
 
-def test_interval_is_that_of_drawing_scenes_one_by_one() -> None:
+def test_means_are_those_of_drawing_episodes_one_by_one() -> None:
     rng = np.random.default_rng(3)
-    values, types = rng.normal(1.0, 0.3, 60), rng.integers(1, 3, 60)
-    scenes = np.repeat(np.arange(20), 3)
-    values[5] = np.nan
+    values, types = rng.normal(1.0, 0.3, (60, 2)), rng.integers(1, 3, 60)
+    episodes = np.repeat([f"world {number:02d}" for number in range(20)], 3)
+    values[5, 1] = np.nan  # skipped in both columns
+    names, known = np.unique(episodes), np.isfinite(values).all(axis=1)
     drawn = np.random.default_rng(0).integers(20, size=(200, 20))
-    rows = [np.concatenate([np.flatnonzero(scenes == scene) for scene in draw]) for draw in drawn]
-    means = [mean_over_types(values[chosen], types[chosen]) for chosen in rows]
-    expected = np.quantile(means, [0.025, 0.975])
-    assert bootstrap_interval(values, types, scenes, resamples=200) == pytest.approx(tuple(expected))
+    rows = [np.concatenate([np.flatnonzero((episodes == names[one]) & known) for one in draw]) for draw in drawn]
+    expected = [[mean_over_types(values[chosen, column], types[chosen]) for column in (0, 1)] for chosen in rows]
+    np.testing.assert_allclose(bootstrap_means(values, types, episodes, resamples=200), expected)
 
 
-def test_interval_covers_the_mean_and_narrows_with_more_scenes() -> None:
+def test_interval_covers_the_mean_and_narrows_with_more_episodes() -> None:
     rng = np.random.default_rng(0)
-
-    def interval(count: int) -> tuple[float, float]:
-        return bootstrap_interval(rng.normal(1.0, 0.5, count), np.ones(count, np.int64), np.arange(count))
-
-    few, many = interval(30), interval(3000)
-    assert many[0] < 1.0 < many[1]
-    assert many[1] - many[0] < 0.2 * (few[1] - few[0])
-    assert many[1] - many[0] == pytest.approx(2 * 1.96 * 0.5 / math.sqrt(3000), rel=0.2)
+    few, many = (Estimate.of(rng.normal(1.0, 0.5, count), np.arange(count)) for count in (30, 3000))
+    assert many.low < 1.0 < many.high
+    assert many.high - many.low < 0.2 * (few.high - few.low)
+    assert many.high - many.low == pytest.approx(2 * 1.96 * 0.5 / math.sqrt(3000), rel=0.2)
 
 
-def test_agents_of_one_scene_are_no_independent_witnesses() -> None:
-    scene_values = np.random.default_rng(1).normal(0, 1, 20)
-    values, types = np.repeat(scene_values, 10), np.ones(200, np.int64)
-    together = bootstrap_interval(values, types, np.repeat(np.arange(20), 10))
-    apart = bootstrap_interval(values, types, np.arange(200))
-    assert together[1] - together[0] > 2 * (apart[1] - apart[0])
+def test_windows_of_one_episode_are_not_independent() -> None:
+    values = np.repeat(np.random.default_rng(1).normal(0, 1, 20), 10)  # ten scenes of each of 20 worlds are alike
+    together, apart = (Estimate.of(values, episodes) for episodes in (np.repeat(np.arange(20), 10), np.arange(200)))
+    assert together.mean == apart.mean
+    assert together.high - together.low > 2 * (apart.high - apart.low)
 
 
 def test_interval_of_nothing() -> None:
-    none = bootstrap_interval(np.array([np.nan]), np.array([1]), np.array([0]))
-    assert none == pytest.approx((math.nan, math.nan), nan_ok=True)
+    none = Estimate.of(np.array([np.nan]), np.array(["a"]))
+    assert (none.mean, none.low, none.high) == pytest.approx((math.nan,) * 3, nan_ok=True)
+
+
+def test_difference_by_hand() -> None:
+    """Two of three episodes are resampled alike by both columns: the difference is 1 in each, whatever is drawn."""
+    first, second = np.array([11.0, 3.0, math.nan]), np.array([10.0, 2.0, 5.0])
+    found = Estimate.of_difference(first, second, np.array(["a", "b", "c"]))
+    assert (found.mean, found.low, found.high) == (1.0, 1.0, 1.0)
+    alone = Estimate.of(first, np.array(["a", "b", "c"]))
+    assert (alone.low, alone.mean, alone.high) == (3.0, 7.0, 11.0)  # two episodes: both the same in half of the draws
+
+
+def test_ratio_by_hand() -> None:
+    second = np.array([10.0, 2.0, 4.0, 7.0])
+    first = np.array([5.0, 1.0, 2.0, math.nan])
+    found = Estimate.of_ratio(first, second, np.array(["a", "b", "c", "d"]))
+    assert (found.mean, found.low, found.high) == (0.5, 0.5, 0.5)
+    uneven = Estimate.of_ratio(np.array([1.0, 3.0]), np.array([2.0, 2.0]), np.array(["a", "b"]))
+    assert (uneven.mean, uneven.low, uneven.high) == (1.0, 0.5, 1.5)  # of the means, (1 + 3) / (2 + 2)
+
+
+def test_ratio_of_means_over_types() -> None:
+    types, episodes = np.array([1, 1, 2]), np.array(["a", "a", "a"])
+    found = Estimate.of_ratio(np.array([1.0, 3.0, 8.0]), np.array([2.0, 2.0, 2.0]), episodes, types)
+    assert found.mean == pytest.approx((2.0 + 8.0) / 2 / 2.0)
+
+
+def test_ratio_to_nothing_is_not_known() -> None:
+    found = Estimate.of_ratio(np.array([1.0]), np.array([0.0]), np.array(["a"]))
+    assert (found.mean, found.low, found.high) == pytest.approx((math.nan,) * 3, nan_ok=True)

@@ -60,8 +60,8 @@ def test_every_variant_runs_forward_and_backward(variant: dict[str, Any]) -> Non
     config, model = tiny_config(**variant), tiny_model(**variant)
     batch = batch_of(crowd(), bare_scene(), config=config.features)
     future, valid = futures_of(batch)
-    scene, embedding = seen_by(model, batch)
-    latents = model.encode(future, valid, scene)
+    _, embedding = seen_by(model, batch)
+    latents = model.encode(future, valid, embedding)
     assert latents.shape == (4, config.num_tokens, config.token_dim)
     assert latents.abs().max() <= 1
     noisy = model.apply_bottleneck(latents, 0.2, torch.Generator().manual_seed(0))
@@ -84,8 +84,8 @@ def test_a_few_steps_of_training_lower_the_error(variant: dict[str, Any]) -> Non
     optimiser = torch.optim.Adam(model.parameters(), lr=5e-3)
     errors = []
     for _ in range(30):
-        scene, embedding = seen_by(model, batch)
-        mean, _ = model.decoder.decode_all_prefixes(model.encode(future, valid, scene), embedding)
+        _, embedding = seen_by(model, batch)
+        mean, _ = model.decoder.decode_all_prefixes(model.encode(future, valid, embedding), embedding)
         error = ((mean - future[:, None]).norm(dim=-1) * valid[:, None]).mean()
         optimiser.zero_grad()
         torch.autograd.backward(error)
@@ -112,7 +112,7 @@ def test_scenes_with_little_in_them_have_finite_outputs(neighbours: int | None) 
 def test_steps_that_were_not_observed_are_ignored() -> None:
     model, batch = tiny_model(), batch_of(crowd())
     future, valid = futures_of(batch)
-    scene, _ = seen_by(model, batch)
+    _, scene = seen_by(model, batch)
     assert model.encode(torch.zeros_like(future), torch.zeros_like(valid), scene).isfinite().all()
     half = valid & (torch.arange(valid.shape[1]) < 9)
     elsewhere = torch.where(half[..., None], future, torch.full_like(future, 1e6))
@@ -123,7 +123,7 @@ def test_steps_that_were_not_observed_are_ignored() -> None:
 def test_gradients_of_the_encoder_against_finite_differences() -> None:
     model, batch = tiny_model(encoder_layers=1).double().requires_grad_(False), in_double(batch_of(crowd(), agents=2))
     future, valid = futures_of(batch)
-    scene, _ = seen_by(model, batch)
+    _, scene = seen_by(model, batch)
     inputs = (future.clone().requires_grad_(),)
     assert torch.autograd.gradcheck(lambda one: model.encode(one, valid, scene), inputs, fast_mode=True)
 
@@ -146,7 +146,7 @@ def test_masks_of_the_encoder() -> None:
 def latents_with_another_query(model: Model, changed: int) -> tuple[Tensor, Tensor]:
     """The latents before and after the query of one latent or register was changed."""
     batch = batch_of(crowd())
-    scene, _ = seen_by(model, batch)
+    _, scene = seen_by(model, batch)
     before = model.encode(*futures_of(batch), scene)
     model.trajectory_encoder.queries[changed] += random_latents(model.config.width)
     return before, model.encode(*futures_of(batch), scene)

@@ -284,8 +284,8 @@ def test_one_row_encodes_as_in_the_batch() -> None:
     model = whole_scene_model()
     _, batch = uneven_batch()
     future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
-    tokens, _ = seen_by(model, batch)
-    every = model.encode(future, valid, tokens)
+    _, scene = seen_by(model, batch)
+    every = model.encode(future, valid, scene)
     for row in range(7):
-        one = model.encode(future[row : row + 1], valid[row : row + 1], tokens.only(row))
+        one = model.encode(future[row : row + 1], valid[row : row + 1], scene.only(row))
         torch.testing.assert_close(one[0], every[row], atol=1e-9, rtol=1e-9)

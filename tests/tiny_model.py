@@ -88,16 +88,16 @@ def model_and_embedding(**changes: Any) -> tuple[Model, SceneEmbedding]:
 
 def reconstruct(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
     """The latents of the recorded futures, and means and standard deviations of every prefix of them."""
-    scene, memory = seen_by(model, batch)
-    latents = model.encode(*futures_of(batch), scene)
+    _, memory = seen_by(model, batch)
+    latents = model.encode(*futures_of(batch), memory)
     return latents, torch.cat(model.decoder.decode_all_prefixes(latents, memory), dim=-1)
 
 
 @torch.no_grad()
 def outputs(model: Model, batch: Batch) -> dict[str, Tensor]:
     """Everything that the model computes of a batch with a row for each agent [R, ...]."""
-    scene, memory = seen_by(model, batch)
-    latents = model.encode(*futures_of(batch), scene)
+    _, memory = seen_by(model, batch)
+    latents = model.encode(*futures_of(batch), memory)
     (mean, std), _ = model.decoder.decode_with_prior(latents, memory)
     prior = model.decoder.next_token_logits(latents, memory)
     return {

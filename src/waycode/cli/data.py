@@ -27,7 +27,7 @@ class Sumo:
     scenes: int = 2000
     """Number of scenes."""
     seed: int = 0
-    """Random seed."""
+    """Random seed: 1000 to 1999 for training, 9000 and above for tests, all others for development."""
     duration: float = 8.0
     """Seconds of future after the current step: 8 for open loop, 15 for closed loop."""
     families: tuple[str, ...] = ()

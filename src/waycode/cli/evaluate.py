@@ -13,6 +13,7 @@ from waycode.cli.forecast import evaluate_forecast
 
 if TYPE_CHECKING:
     from waycode.dataset.dataset import Dataset
+    from waycode.evaluation.report import Provenance
     from waycode.model import Model
 
 
@@ -21,15 +22,17 @@ class Evaluate:
     """Evaluate a model with the paper's tables and figures.
 
     reconstruction: how well 1, 2, ... tokens reconstruct what road users did (table 1: encoder at 2 and 3 levels and
-    continuous, greedy search at 2 and 3 levels; with intervals, per type of road user), wider search, the orderings
-    that must hold, and how well the predicted spread ranks the errors (table A5). Writes reconstruction.json and .png.
+    continuous, greedy search at 2 and 3 levels; with intervals, per type of road user), the encoder's code refined by
+    gradient steps, wider search, the orderings that must hold, and how well the predicted spread ranks the errors
+    (table A5). Writes reconstruction.json and .png.
 
     forecast: what the model's prior considers likely, without an objective: errors of 6 forecasts, how the most likely
     one drives, the likelihood of what happened, and its calibration. Writes forecast.json and .png.
 
     left-turn, lane-change, slow-down: how often search does what the objective asks for, in scenes chosen as in the
     paper, and how realistic the plans are, compared with recordings and with plans without an objective. Each writes a
-    .json, a .png and a picture of examples under its name.
+    .json, a .png and a picture of examples under its name. Left turns are counted at all crossings, then at all-way
+    stops, which are the paper's.
 
     goal, route: the same for ending where the recording ends (ADE and FDE, also refined by 5 and 40 gradient steps),
     and for following the ego's route.
@@ -38,6 +41,9 @@ class Evaluate:
     replayed and in reactive traffic; or latent search with other depths, beams and objectives. Each writes a .json, a
     .parquet with a row per run, and a .png. Scenes whose ego is not a car or speeds in the log are left out and
     counted. With --out, run a stopped command again to continue it.
+
+    Intervals are 95 % bootstrap intervals over episodes: windows of one simulated world are resampled together.
+    Datasets of test seeds (9000 and above) are refused without --publish.
     """
 
     what: tyro.conf.Positional[
@@ -60,6 +66,10 @@ class Evaluate:
     """Dataset of scenes that the model was not trained on."""
     scenes: int | None = None
     """Number of scenes, evenly spread over the dataset; all if not given."""
+    refine: bool = True
+    """For reconstruction: add columns for the encoder's code after 5 and 40 gradient steps, which is slow."""
+    publish: Flag = False
+    """Allow a dataset of test seeds: the figures are final, and nothing is chosen by them."""
     out: Path | None = None
     """Folder for the report and the picture; nothing is written if not given."""
     threads: int | None = None
@@ -74,28 +84,33 @@ class Evaluate:
         import torch
 
         from waycode.dataset.dataset import Dataset
+        from waycode.evaluation.report import Provenance
         from waycode.model.saved import load_model
         from waycode.training.config import check_fit
 
         if self.threads is not None:
             torch.set_num_threads(self.threads)
-        model, dataset = load_model(self.model).model, Dataset(self.data)
+        dataset = Dataset(self.data)
+        provenance = Provenance.of(dataset, model=self.model, publish=self.publish)
+        model = load_model(self.model).model
         check_fit(dataset, model.config.features)
         if self.what == "reconstruction":
-            result, tables, files = self._reconstruction(model, dataset)
+            result, tables, files = self._reconstruction(model, dataset, provenance)
         elif self.what == "forecast":
-            result, tables, files = evaluate_forecast(model, dataset, name=self.model, scenes=self.scenes, out=self.out)
+            result, tables, files = evaluate_forecast(model, dataset, provenance, scenes=self.scenes, out=self.out)
         elif self.what == "closed-loop" or self.what == "closed-loop-ablation":
             result, tables, files = self._closed_loop(self.what)
         else:
-            result, tables, files = self._guidance(model, dataset)
+            result, tables, files = self._guidance(model, dataset, provenance)
         written = [] if self.out is None else [f"{self.out}: {', '.join(files)}"]
         say_result(result, tables, *written, as_json=self.json)
         return 0
 
     # Each evaluation writes its files to --out, if given, and returns its JSON, its tables and the files' names.
 
-    def _reconstruction(self, model: "Model", dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
+    def _reconstruction(
+        self, model: "Model", dataset: "Dataset", provenance: "Provenance"
+    ) -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import reconstruction_tables
         from waycode.evaluation.pictures import save_reconstruction
         from waycode.evaluation.reconstruction_report import reconstruction_report
@@ -103,30 +118,34 @@ class Evaluate:
 
         with progress_bar("reconstructing", len(chosen_indices(len(dataset), self.scenes))) as advance:
             report = reconstruction_report(
-                model, evenly_chosen(dataset, self.scenes), name=self.model, data=str(self.data), on_scenes=advance
-            )
+                model, evenly_chosen(dataset, self.scenes), provenance=provenance, refine=self.refine,
+                on_scenes=advance,
+            )  # fmt: skip
         files = ["reconstruction.json", "reconstruction.png"]
         if self.out is not None:
             report.write(self.out)
             save_reconstruction(report, self.out / files[1])
         return report.as_json(), reconstruction_tables(report), files
 
-    def _guidance(self, model: "Model", dataset: "Dataset") -> tuple[Any, RenderableType, list[str]]:
+    def _guidance(
+        self, model: "Model", dataset: "Dataset", provenance: "Provenance"
+    ) -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import guidance_tables
+        from waycode.dataset.seeds import episodes_in
         from waycode.evaluation.guidance import TASKS, answer_dataset
         from waycode.evaluation.guidance_report import guidance_report
         from waycode.evaluation.pictures import save_examples, save_guidance
         from waycode.evaluation.report import chosen_indices
 
-        num_scenes = len(chosen_indices(len(dataset), self.scenes))
-        with progress_bar("planning", num_scenes) as advance:
+        chosen, episodes = chosen_indices(len(dataset), self.scenes), episodes_in(dataset)
+        with progress_bar("planning", len(chosen)) as advance:
             answered = answer_dataset(
                 self.what, model=self.model, folder=self.data, scenes=self.scenes, workers=self.workers,
                 on_scenes=advance,
             )  # fmt: skip
         report = guidance_report(
-            answered, task=TASKS[self.what], model=self.model, data=str(self.data), num_scenes=num_scenes,
-            num_tokens=model.config.num_tokens,
+            answered, task=TASKS[self.what], provenance=provenance, num_scenes=len(chosen),
+            num_episodes=len({episodes[index] for index in chosen}), num_tokens=model.config.num_tokens,
         )  # fmt: skip
         files = [f"{self.what}.json", f"{self.what}.png", f"{self.what}-examples.png"]
         if self.out is not None:
@@ -145,8 +164,8 @@ class Evaluate:
         files = [f"{what}.json", f"{what}.parquet", f"{what}.png"]
         with ExitStack() as stack:
             report = closed_loop_report(
-                what, model=self.model, folder=self.data, scenes=self.scenes, workers=self.workers,
-                scores=None if self.out is None else self.out / files[1],
+                what, model=self.model, folder=self.data, scenes=self.scenes, publish=self.publish,
+                workers=self.workers, scores=None if self.out is None else self.out / files[1],
                 on_start=lambda total: stack.enter_context(progress_bar("driving", total, unit="runs")),
             )  # fmt: skip
         if self.out is not None:

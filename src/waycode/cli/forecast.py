@@ -9,20 +9,21 @@ from waycode.cli.console import progress_bar
 
 if TYPE_CHECKING:
     from waycode.dataset.dataset import Dataset
+    from waycode.evaluation.report import Provenance
     from waycode.model import Model
 
 FILES = ["forecast.json", "forecast.png"]
 
 
 def evaluate_forecast(
-    model: "Model", dataset: "Dataset", *, name: str, scenes: int | None, out: Path | None
+    model: "Model", dataset: "Dataset", provenance: "Provenance", *, scenes: int | None, out: Path | None
 ) -> tuple[Any, RenderableType, list[str]]:
     """Evaluates a model; returns the report as JSON, its tables and the names of its files.
 
     Args:
         model: with a prior.
         dataset: of scenes that the model was not trained on.
-        name: of the model, for the report.
+        provenance: what the figures are measured with.
         scenes: number of scenes, evenly spread over the dataset; None: all.
         out: folder for the files; None: nothing is written.
     """
@@ -33,7 +34,7 @@ def evaluate_forecast(
 
     with progress_bar("forecasting", len(chosen_indices(len(dataset), scenes))) as advance:
         report = forecast_report(
-            model, evenly_chosen(dataset, scenes), name=name, data=str(dataset.folder), on_scenes=advance
+            model, evenly_chosen(dataset, scenes), provenance=provenance, on_scenes=advance
         )
     if out is not None:
         report.write(out)

@@ -1,6 +1,6 @@
 """`waycode simulate`: drives a planner through scenes in a closed loop and scores it."""
 
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
@@ -36,6 +36,8 @@ class Simulate:
     """Leave out scenes whose ego is not a car or speeds in the log by more than 5 %."""
     workers: int = 1
     """Number of processes; each has one thread."""
+    publish: Flag = False
+    """Allow a dataset of test seeds (9000 and above): the scores are final, and nothing is chosen by them."""
     horizon_s: float = 15.0
     """Seconds to drive, at most as long as the ego was recorded."""
     out: Path | None = None
@@ -57,16 +59,19 @@ class Simulate:
         from waycode.cli.tables import closed_loop_tables
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import drive_all
+        from waycode.evaluation.report import Provenance
         from waycode.model.saved import load_model
         from waycode.simulation.campaign import Campaign
         from waycode.simulation.registry import DriverSpec, build_traffic
         from waycode.simulation.scenarios import choose_scenarios
 
         planner = DriverSpec(name=self.planner, model=self.model)
+        dataset = Dataset(self.data)
+        provenance = Provenance.of(dataset, model=self.model if planner.has_model else "", publish=self.publish)
         if planner.has_model:
             load_model(self.model)  # reports a wrong name once, not in every scenario
         build_traffic(self.traffic)
-        chosen = choose_scenarios(Dataset(self.data), self.limit, only_fit=self.only_fit)
+        chosen = choose_scenarios(dataset, self.limit, only_fit=self.only_fit)
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
         campaign = Campaign(
@@ -78,7 +83,7 @@ class Simulate:
                 {self.planner: campaign}, scores=scores, workers=self.workers, on_scenarios=advance
             )
         table = closed_loop_tables(f"{self.data}: closed loop", [row], left_out=chosen.left_out)
-        say_result(row, table, as_json=self.json)
+        say_result({**asdict(provenance), **asdict(row)}, table, as_json=self.json)
         if self.out is not None:
             files = self._draw(campaign, results, self.out)
             if not self.json:

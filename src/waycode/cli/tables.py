@@ -225,8 +225,21 @@ def validation_table(report: "ValidationReport", *, samples_per_s: float) -> Tab
 
 
 def reconstruction_tables(report: "ReconstructionReport") -> RenderableType:
-    """The tables of `waycode eval reconstruction`, and which orderings hold."""
-    heading = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes, mean over types: ADE in m"
+    """The tables of `waycode eval reconstruction`, which orderings hold and which ratios are as small as asked for."""
+    from waycode.evaluation.reconstruction_report import ADE_DEFINITIONS, CONTINUOUS, PAPER_ADE_M
+
+    count = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes of {report.num_episodes:,} episodes"
+    refined = [name for name in report.table if name not in PAPER_ADE_M]  # a table of their own: a terminal is narrow
+    columns = list(PAPER_ADE_M)
+    tables = [_ade_table(f"{count}, mean over types: ADE in m", report.table, columns)]
+    if refined:
+        title = "the encoder's code, refined by gradient steps: ADE in m"
+        tables.append(_ade_table(title, report.table, [CONTINUOUS, *refined]))
+    tables.append(_ade_table("at 2 Hz, as WOMD's official metrics: ADE in m", report.table_2hz, columns))
+    tables += [
+        _ade_table(f"{report.agents_by_type[kind]:,} of type {kind}: ADE in m", cells, columns)
+        for kind, cells in report.by_type.items()
+    ]
     beams = _table("wider search at N_l = 2, all tokens: ADE in m", "beam width", "ADE")
     for width, cell in report.beam_ade_m.items():
         beams.add_row(str(width), _ade(cell))
@@ -238,17 +251,21 @@ def reconstruction_tables(report: "ReconstructionReport") -> RenderableType:
     for ordering in report.orderings:
         orderings.append(Text(f"{'holds' if ordering.holds else 'FAILS'}  {ordering.claim}"))
         orderings += [Text(f"       {place}") for place in ordering.breaks]
-    by_type = [
-        _ade_table(f"{report.agents_by_type[kind]:,} of type {kind}", cells) for kind, cells in report.by_type.items()
-    ]
-    interval = Text("±: half of the 95 % interval\n")
-    return Group(_ade_table(heading, report.table), *by_type, interval, beams, risks, *orderings)
+    ratios = _table("ratios of ADEs of the same road users", "", "ratio", "95 %, paired", "at most", "")
+    for one in report.comparisons:
+        interval, state = f"{one.low:.3f} to {one.high:.3f}", "holds" if one.met else "FAILS"
+        ratios.add_row(one.name, f"{one.estimate:.3f}", interval, f"{one.target:g}", state)
+    notes = Text(
+        f"ADE: {ADE_DEFINITIONS['ade_m']}\nADE at 2 Hz: {ADE_DEFINITIONS['ade_2hz_m']}\n"
+        "±: half of the 95 % interval over episodes\n"
+    )
+    return Group(*tables, notes, beams, risks, ratios, *orderings)
 
 
-def _ade_table(title: str, columns: "Mapping[str, Sequence[Estimate]]") -> Table:
+def _ade_table(title: str, cells: "Mapping[str, Sequence[Estimate]]", columns: Sequence[str]) -> Table:
     table = _table(title, "tokens", *(name.replace(" ", "\n", 1) for name in columns))
-    for count in range(max(len(cells) for cells in columns.values())):
-        table.add_row(str(count + 1), *(_ade(cells[count]) for cells in columns.values()))
+    for count, row in enumerate(zip(*(cells[name] for name in columns), strict=True), start=1):
+        table.add_row(str(count), *map(_ade, row))
     return table
 
 
@@ -287,17 +304,18 @@ def forecast_tables(report: "ForecastReport") -> RenderableType:
 
 
 def guidance_tables(report: "GuidanceReport") -> RenderableType:
-    """A table per group of cases, and which of the expected figures hold."""
+    """A table per part of the report, and which of the expected figures hold."""
     from waycode.evaluation.guidance import SUCCESS, UNCERTAIN
     from waycode.evaluation.realism import REALISM_MEASURES
 
     shares = (SUCCESS, *REALISM_MEASURES, UNCERTAIN)  # printed as percentages
     tables = []
-    for group, rows in report.rows.items():
+    for part, rows in report.rows.items():
         names = list(next(iter(rows.values())))
-        scenes = f"{report.scenes_with_cases[group]:,} of {report.num_scenes:,} scenes"
+        scenes = f"{report.scenes_with_cases[part]:,} of {report.num_scenes:,} scenes"
+        scenes += f" ({report.episodes_with_cases[part]:,} of {report.num_episodes:,} episodes)"
         headings = [_GUIDANCE_HEADINGS.get(name, name.replace("_", "\n")) for name in names]
-        table = _table(f"{group}: {report.num_cases[group]:,} cases in {scenes}", "", *headings)
+        table = _table(f"{part}: {report.num_cases[part]:,} cases in {scenes}", "", *headings)
         for method, measures in rows.items():
             cells = (
                 _interval(measures[name], scale=100.0) if name in shares else _interval(measures[name], digits=2)
@@ -306,7 +324,8 @@ def guidance_tables(report: "GuidanceReport") -> RenderableType:
             table.add_row(method, *cells)
         tables.append(table)
     targets = [Text(f"{'holds' if one.holds else 'FAILS'}  {one.claim}: {one.found}") for one in report.targets]
-    return Group(*tables, Text("±: half of the 95 % interval; shares in %\n"), *targets)
+    empty = [Text(f"{part}: no cases") for part, count in report.num_cases.items() if count == 0]
+    return Group(*tables, Text("±: half of the 95 % interval over episodes; shares in %\n"), *empty, *targets)
 
 
 def closed_loop_tables(
@@ -327,9 +346,11 @@ def closed_loop_tables(
     from waycode.evaluation.closed_loop import TRAFFIC_LABELS
 
     counts = " to ".join(map(str, sorted({row.num_scenarios for row in rows})))
+    episodes = " to ".join(map(str, sorted({row.num_episodes for row in rows})))
     scores = _table(
-        f"{title}, {counts} scenarios", "planner, traffic", "CLS", *_CLOSED_LOOP_HEADINGS.values(), "ms",
-        caption="±: half of the 95 % interval over scenarios; ms: processor time of a plan, median and 95 %",
+        f"{title}, {counts} scenarios of {episodes} episodes", "planner, traffic", "CLS",
+        *_CLOSED_LOOP_HEADINGS.values(), "ms",
+        caption="±: half of the 95 % interval over episodes; ms: processor time of a plan, median and 95 %",
     )  # fmt: skip
     for row in rows:
         scores.add_row(

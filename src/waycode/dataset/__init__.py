@@ -1,7 +1,8 @@
 """Scenes on disk: Parquet shards with checksums, random access, resumable workers.
 
 The names below are imported on first use, because they need pyarrow. The modules: `dataset` (read and write),
-`storage` (the Parquet form), `files` (atomic writes), `workers` (the process pool), `summary`, `checks` and `split`.
+`storage` (the Parquet form), `files` (atomic writes), `workers` (the process pool), `seeds` (what generated data may be
+used for), `summary`, `checks` and `split`.
 """
 
 from importlib import import_module

@@ -118,9 +118,11 @@ class Dataset(Sequence[Scene]):
 
     def ids(self) -> list[str]:
         """The ids of all scenes, in order, without reading the scenes."""
-        return [
-            str(name) for shard in self.info.shards for name in self._file(shard.file).read(["id"])["id"].to_pylist()
-        ]
+        return [str(name) for name in self.column("id")]
+
+    def column(self, name: str) -> list[Any]:
+        """One column of the Parquet schema for all scenes, in order, without reading the other columns."""
+        return [value for shard in self.info.shards for value in self._file(shard.file).read([name])[name].to_pylist()]
 
     def _read(self, shard: ShardInfo, row: int) -> Scene:
         try:

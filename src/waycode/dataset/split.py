@@ -6,6 +6,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waycode.dataset.dataset import Dataset, DatasetError, DatasetInfo, ShardContents, write_dataset
+from waycode.dataset.seeds import seed_of
 
 _SCENES_PER_SHARD = 32
 
@@ -47,6 +48,8 @@ def split_dataset(
         raise DatasetError(f"share is {share}, expected a number between 0 and 1")
     dataset = Dataset(folder)
     ids = dataset.ids()
+    seed = seed_of(dataset.info)
+    origin = {"split_of": dataset.info.settings_sha256} | ({} if seed is None else {"seed": seed})  # keeps its role
     infos = []
     for name, held, out in (("kept", False, kept), ("held out", True, held_out)):
         scenes = [index for index, scene_id in enumerate(ids) if is_held_out(scene_id, share) == held]
@@ -59,7 +62,7 @@ def split_dataset(
                 [_Part(dataset.folder, tuple(shard)) for shard in shards],
                 make=_copy,
                 source=dataset.info.source,
-                settings={"split_of": dataset.info.settings_sha256, "share": share, "side": name},
+                settings={**origin, "share": share, "side": name},
                 workers=workers,
                 on_shard=on_shard,
             )

@@ -2,7 +2,7 @@
 
 from dataclasses import dataclass
 
-from waycode.evaluation.guidance import LEFT_TURN_AVAILABLE
+from waycode.evaluation.guidance import LEFT_TURN_UNAVAILABLE
 from waycode.evaluation.selection import Group
 
 
@@ -58,8 +58,8 @@ SECTIONS = (
         criterion="turns left by more than 45° in all",
         measured="turns {leftward_turn_deg:.0f}° to the left",
         task="left-turn",
-        groups=LEFT_TURN_AVAILABLE,
-        beside=(Group.NOT_AVAILABLE, Group.FROM_ANOTHER_LANE),
+        groups=(Group.AVAILABLE,),
+        beside=LEFT_TURN_UNAVAILABLE,
     ),
     Section(
         name="no_lane_change",
@@ -116,7 +116,7 @@ SECTIONS = (
         criterion="turns left by more than 45° in all",
         measured="turns {leftward_turn_deg:.0f}° to the left",
         task="left-turn",
-        groups=LEFT_TURN_AVAILABLE,
+        groups=(Group.AVAILABLE,),
         swaps_tokens=True,
     ),
 )

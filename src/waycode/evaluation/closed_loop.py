@@ -12,11 +12,12 @@ from typing import Literal
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
+from jaxtyping import Float
 
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.files import replace_file
 from waycode.evaluation.closed_loop_store import ResultStore, result_table, settings_digest
-from waycode.evaluation.report import Estimate, EvaluationError, Report
+from waycode.evaluation.report import Estimate, EvaluationError, Provenance, Report
 from waycode.objectives import DRIVING_OBJECTIVE
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
 from waycode.simulation.drivers import LatentConfig, PolicyConfig
@@ -53,6 +54,7 @@ class ClosedLoopRow:
     planner: str
     traffic: TrafficName
     num_scenarios: int
+    num_episodes: int  # that these scenarios are windows of
     cls: Estimate  # closed-loop score
     metrics: dict[str, Estimate]  # `no_at_fault_collision` is S-CR, `progress` is S-PR
     planning_ms_median: float  # processor time of a plan; NaN if nothing was planned
@@ -62,12 +64,12 @@ class ClosedLoopRow:
 
 @dataclass(frozen=True, kw_only=True)
 class ScoreDifference:
-    """Closed-loop score of a planner minus that of a reference, over the same scenarios."""
+    """Closed-loop score of a planner less that of a reference, over the same scenarios."""
 
     planner: str
     reference: str
     traffic: TrafficName
-    points: Estimate  # pairs are resampled: scenarios that are hard for both do not widen the interval
+    points: Estimate  # paired: scenarios that are hard for both do not widen the interval
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -75,8 +77,8 @@ class ClosedLoopReport(Report):
     """Scores of several planners or settings over the same scenarios."""
 
     name: str  # of the evaluation
-    data: str  # folder of the dataset
-    model: str  # for the planners that need one
+    num_scenes: int  # that were driven by every planner
+    num_episodes: int  # that these scenes are windows of
     left_out: dict[str, int]  # reason -> number of scenes that were not driven
     rows: list[ClosedLoopRow]
     differences: list[ScoreDifference]
@@ -95,6 +97,7 @@ def closed_loop_report(
     model: str,
     folder: Path,
     scenes: int | None = None,
+    publish: bool = False,
     scores: Path | None = None,
     workers: int = 1,
     on_start: Callable[[int], Callable[[int], None]] = lambda total: lambda count: None,
@@ -106,12 +109,15 @@ def closed_loop_report(
         model: what `--model` takes, for the planners that need one.
         folder: dataset of scenes that the model was not trained on.
         scenes: number of scenes, evenly spread over the dataset; None: all.
+        publish: whether the figures are to be published; without it, a dataset of test seeds is refused.
         scores: as for `drive_all`.
         workers: processes.
         on_start: called with the total number of runs before the first; what it returns is called with the number of
             runs done since its last call.
     """
-    chosen = choose_scenarios(Dataset(folder), scenes, only_fit=True)
+    dataset = Dataset(folder)
+    provenance = Provenance.of(dataset, model=model, publish=publish)
+    chosen = choose_scenarios(dataset, scenes, only_fit=True)
     if not chosen.indices:
         raise EvaluationError(f"{folder} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
     if name == "closed-loop":
@@ -121,9 +127,10 @@ def closed_loop_report(
     on_scenarios = on_start(len(campaigns) * len(chosen.indices))
     scored = drive_all(campaigns, scores=scores, workers=workers, on_scenarios=on_scenarios)
     return ClosedLoopReport(
+        provenance=provenance,
         name=name,
-        data=str(folder),
-        model=model,
+        num_scenes=len(chosen.indices),
+        num_episodes=len({result.episode for _, results in scored for result in results}),
         left_out=dict(chosen.left_out),
         rows=[row for row, _ in scored],
         differences=score_differences(scored, reference=reference),
@@ -140,14 +147,19 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
     """
     if not results:
         raise EvaluationError(f"{planner} has driven no scenarios: expected one or more")
+    episodes = np.array([result.episode for result in results])
     planning_ms = 1e3 * np.concatenate([result.planning_s for result in results])
     known = len(planning_ms) > 0
     return ClosedLoopRow(
         planner=planner,
         traffic=traffic,
         num_scenarios=len(results),
-        cls=_percent([result.score for result in results]),
-        metrics={name: _percent([result.metrics[name] for result in results]) for name in results[0].metrics},
+        num_episodes=len(np.unique(episodes)),
+        cls=Estimate.of(_percent([result.score for result in results]), episodes),
+        metrics={
+            name: Estimate.of(_percent([result.metrics[name] for result in results]), episodes)
+            for name in results[0].metrics
+        },
         planning_ms_median=float(np.median(planning_ms)) if known else float("nan"),
         planning_ms_95=float(np.quantile(planning_ms, 0.95)) if known else float("nan"),
         failed={result.scene_id: result.failure for result in results if result.failure is not None},
@@ -161,13 +173,15 @@ def score_differences(scored: Sequence[ScoredCampaign], *, reference: str) -> li
         scored: rows with their results, as `drive_all` returns them.
         reference: name of the planner to compare with; traffic without it is skipped.
     """
-    scores = {(row.planner, row.traffic): {one.index: one.score for one in results} for row, results in scored}
+    by_row = {(row.planner, row.traffic): {one.index: one for one in results} for row, results in scored}
     found = []
-    for (planner, traffic), own in scores.items():
-        other = scores.get((reference, traffic))
+    for (planner, traffic), own in by_row.items():
+        other = by_row.get((reference, traffic))
         if planner == reference or other is None:
             continue
-        points = _percent([own[index] - other[index] for index in own if index in other])
+        both = [index for index in own if index in other]
+        own_score, other_score = (_percent([driven[index].score for index in both]) for driven in (own, other))
+        points = Estimate.of_difference(own_score, other_score, np.array([own[index].episode for index in both]))
         found.append(ScoreDifference(planner=planner, reference=reference, traffic=traffic, points=points))
     return found
 
@@ -260,5 +274,5 @@ def worst(results: Sequence[ScenarioResult], count: int) -> list[ScenarioResult]
     return sorted(results, key=lambda result: (result.score, result.index))[:count]
 
 
-def _percent(values: Sequence[float]) -> Estimate:
-    return Estimate.of(100 * np.array(values, np.float64), np.arange(len(values)))
+def _percent(values: Sequence[float]) -> Float[np.ndarray, " n"]:
+    return 100 * np.array(values, np.float64)

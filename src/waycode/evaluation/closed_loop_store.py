@@ -27,6 +27,7 @@ _RESULT_SCHEMA = pa.schema(
     [
         ("index", pa.int64()),
         ("scene_id", pa.string()),
+        ("episode", pa.string()),
         ("tags", pa.list_(pa.string())),
         ("score", pa.float64()),
         *((metric.name, pa.float64()) for metric in METRICS),
@@ -75,11 +76,11 @@ class ResultStore:
 
 
 def settings_digest(campaign: Campaign) -> str:
-    """SHA-256 of everything that a result depends on, except the scene's index and the code."""
+    """SHA-256 of everything that a result and its file depend on, except the scene's index and the code."""
     shards = [shard.sha256 for shard in DatasetInfo.read(campaign.folder).shards]
     planner = campaign.planner
     model = f"{planner} {_weights_sha256(planner.model)}" if planner.has_model else planner.name
-    content = f"{campaign.traffic} {campaign.horizon_s} {shards} {model}"
+    content = f"{campaign.traffic} {campaign.horizon_s} {shards} {model} {_RESULT_SCHEMA.names}"
     return hashlib.sha256(content.encode()).hexdigest()
 
 
@@ -102,6 +103,7 @@ def _read(path: Path, *, digest: str) -> ScenarioResult:
     return ScenarioResult(
         index=row["index"],
         scene_id=row["scene_id"],
+        episode=row["episode"],
         tags=tuple(row["tags"]),
         score=row["score"],
         metrics={metric.name: row[metric.name] for metric in METRICS},

@@ -10,17 +10,17 @@ from zlib import crc32
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
+from waycode.dataset.seeds import episode_of
 from waycode.evaluation.guidance import DECODED, RECORDED
 from waycode.evaluation.metrics import displacement_errors_m, final_errors_m
 from waycode.evaluation.motion import MeasuredMotion
 from waycode.evaluation.realism import body_corners_m
-from waycode.evaluation.reconstruction import searched_reconstruction
 from waycode.evaluation.report import EvaluationError
 from waycode.features import collate, extract
-from waycode.model import Model, PrefixDecoder, SceneEmbedding
+from waycode.model import Model, PrefixDecoder, SceneEmbedding, search_codes
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.planner import recorded_agents
 from waycode.planner.prior import CodePrior, draw, most_likely
@@ -46,6 +46,7 @@ class AgentForecasts:
 
     types: Int[np.ndarray, " R"]  # values of `TrackType`
     scenes: Int[np.ndarray, " R"]  # number of the agent's scene
+    episodes: Shaped[np.ndarray, " R"]  # `episode_of` the scene
     measures: Measures
     tokens: Int[np.ndarray, "R N"]  # greedy search finds them for the recording
     probability: Float[np.ndarray, "R N V"]  # of each token, given those before it
@@ -86,6 +87,7 @@ def agent_forecasts(
     return AgentForecasts(
         types=np.concatenate([part.types for part in parts]),
         scenes=np.concatenate([part.scenes for part in parts]),
+        episodes=np.concatenate([part.episodes for part in parts]),
         measures=measures,
         tokens=np.concatenate([part.tokens for part in parts]),
         probability=np.concatenate([part.probability for part in parts]),
@@ -100,18 +102,21 @@ def _batch_forecasts(model: Model, items: Sequence[_Item]) -> AgentForecasts:
     embedding = model.encode_scene(batch.scene, batch.agents)
     future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
     prior = CodePrior(model=model, scene=embedding)
-    recorded = searched_reconstruction(model, PrefixDecoder(model, embedding), future, valid, levels=PRIOR_LEVELS)
+    ids = search_codes(model, embedding, future, valid, levels=PRIOR_LEVELS)
+    recorded = prior.codebook.codes(ids)
     seeds = [crc32(f"{item.scene.id} {agent}".encode()) for item in items for agent in item.agents]
     forecasts = {RECORDED: future[:, None], **_forecasts(prior, recorded, seeds=seeds)}
     measures = _driving_measures(forecasts, items, valid.cpu().numpy())
     for method, paths in forecasts.items():
         if method != RECORDED:
             measures[method] = _errors(paths, future, valid, dt_s=features.dt_s) | measures[method]
+    counts = [len(item.agents) for item in items]
     return AgentForecasts(
         types=np.concatenate([item.scene.tracks.types[item.agents] for item in items]).astype(np.int64),
-        scenes=np.concatenate([np.full(len(item.agents), item.number) for item in items]),
+        scenes=np.repeat([item.number for item in items], counts),
+        episodes=np.repeat([episode_of(item.scene) for item in items], counts),
         measures=measures,
-        tokens=prior.codebook.ids(recorded).cpu().numpy(),
+        tokens=ids.cpu().numpy(),
         probability=_token_probabilities(model, recorded, embedding),
     )
 

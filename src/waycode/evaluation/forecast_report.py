@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from math import log
 
 import numpy as np
-from jaxtyping import Bool, Float
+from jaxtyping import Bool
 
 from waycode.evaluation.calibration import Reliability, reliability
 from waycode.evaluation.forecast import (
@@ -19,7 +19,7 @@ from waycode.evaluation.forecast import (
 )
 from waycode.evaluation.guidance import RECORDED
 from waycode.evaluation.guidance_report import Rows
-from waycode.evaluation.report import Estimate, Report
+from waycode.evaluation.report import Estimate, Provenance, Report
 from waycode.model import Model
 from waycode.scene import Scene, TrackType
 
@@ -31,9 +31,8 @@ _ERRORS = (MIN_ADE, MIN_FDE, MISS)
 class ForecastReport(Report):
     """Forecasts of the tracks to predict without an objective."""
 
-    model: str
-    data: str
     num_scenes: int
+    num_episodes: int
     num_agents: int
     num_driving: int  # vehicles that are observed at every step: speed and collisions are theirs
     rows: Rows  # errors: means over object types
@@ -53,8 +52,7 @@ def forecast_report(
     model: Model,
     scenes: Iterable[Scene],
     *,
-    name: str,
-    data: str,
+    provenance: Provenance,
     on_scenes: Callable[[int], None] = lambda count: None,
 ) -> ForecastReport:
     """Forecasts the tracks to predict by all methods and summarises the results.
@@ -62,24 +60,23 @@ def forecast_report(
     Args:
         model: with a prior.
         scenes: scenes with recorded futures that the model was not trained on.
-        name: name of the model, for the report.
-        data: name of the dataset, for the report.
+        provenance: what the figures are measured with.
         on_scenes: called with the number of scenes done since the last call.
     """
     found = agent_forecasts(model, scenes, on_scenes=on_scenes)
     kinds = {TrackType(kind).name.lower(): found.types == kind for kind in np.unique(found.types)}
     nll = -np.log(np.take_along_axis(found.probability, found.tokens[..., None], axis=2)[..., 0])  # [R, N]
     return ForecastReport(
-        model=name,
-        data=data,
+        provenance=provenance,
         num_scenes=len(np.unique(found.scenes)),
+        num_episodes=len(np.unique(found.episodes)),
         num_agents=len(found.types),
         num_driving=int(np.isfinite(found.measures[RECORDED][COLLISION]).sum()),
         rows=_rows(found),
         by_type={kind: _error_rows(found, rows) for kind, rows in kinds.items()},
         agents_by_type={kind: int(rows.sum()) for kind, rows in kinds.items()},
-        nll_nats=[Estimate.of(column, found.scenes) for column in nll.T],
-        nll_nats_per_token=Estimate.of(nll.mean(axis=1), found.scenes),
+        nll_nats=[Estimate.of(column, found.episodes) for column in nll.T],
+        nll_nats_per_token=Estimate.of(nll.mean(axis=1), found.episodes),
         uniform_nats_per_token=log(found.probability.shape[2]),
         reliability=token_reliability(found),
     )
@@ -101,8 +98,8 @@ def _rows(found: AgentForecasts) -> Rows:
     return {
         method: {
             **errors.get(method, {}),
-            RELATIVE_SPEED: _ratio(measures[MEAN_SPEED], recorded[MEAN_SPEED], found),
-            COLLISION: Estimate.of(measures[COLLISION], found.scenes),
+            RELATIVE_SPEED: Estimate.of_ratio(measures[MEAN_SPEED], recorded[MEAN_SPEED], found.episodes),
+            COLLISION: Estimate.of(measures[COLLISION], found.episodes),
         }
         for method, measures in found.measures.items()
     }
@@ -110,14 +107,7 @@ def _rows(found: AgentForecasts) -> Rows:
 
 def _error_rows(found: AgentForecasts, rows: Bool[np.ndarray, " R"]) -> Rows:
     return {
-        method: {name: Estimate.of(measures[name][rows], found.scenes[rows], found.types[rows]) for name in _ERRORS}
+        method: {name: Estimate.of(measures[name][rows], found.episodes[rows], found.types[rows]) for name in _ERRORS}
         for method, measures in found.measures.items()
         if method != RECORDED
     }
-
-
-def _ratio(values: Float[np.ndarray, " R"], reference: Float[np.ndarray, " R"], found: AgentForecasts) -> Estimate:
-    """The ratio of two means, with the interval of its linearisation."""
-    mean = np.nanmean(reference) if np.isfinite(reference).any() else np.nan
-    ratio = np.nanmean(values) / mean if mean > 0 else np.nan
-    return Estimate.of(ratio + (values - ratio * reference) / mean, found.scenes)

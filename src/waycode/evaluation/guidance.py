@@ -16,6 +16,7 @@ import torch
 from jaxtyping import Float
 
 from waycode.dataset.dataset import Dataset
+from waycode.dataset.seeds import episode_of
 from waycode.dataset.workers import map_tasks
 from waycode.evaluation.motion import MeasuredMotion, lane_use
 from waycode.evaluation.realism import RoadShape, realism_of
@@ -56,10 +57,25 @@ _GUARD = RoadEdge() + Collision()  # others at constant velocity: a plan must no
 RECORDED, DECODED, UNGUIDED, BEAM = "ground truth", "its code", "no objective", f"beam {_BEAM_WIDTH}"
 GUARDED = "guarded"
 SUCCESS, UNCERTAIN = "success", "uncertain"  # names of measures, beside `REALISM_MEASURES`
-LEFT_TURN_AVAILABLE = (Group.AVAILABLE, Group.AVAILABLE_ELSEWHERE)
+ALL_CROSSINGS, ALL_WAY_STOPS = "all crossings", "all-way stops"  # parts of the left-turn table
+LEFT_TURN_UNAVAILABLE = (Group.FROM_NO_LANE, Group.FROM_ANOTHER_LANE)  # as in the paper's figure
 
 Measure = Callable[[MeasuredMotion, Scene, Case], dict[str, float]]  # by name; `SUCCESS` is 0 or 1
 CaseObjective = Callable[[Scene, Case], BaseObjective]  # for objectives that depend on the recording
+
+
+@dataclass(frozen=True, kw_only=True)
+class TablePart:
+    """A part of a table: the cases of one or more groups, counted together."""
+
+    name: str
+    groups: tuple[Group, ...]
+    only_all_way_stops: bool = False
+    is_split: bool = False  # counts cases of the part before it again, by group
+
+    def has(self, case: Case) -> bool:
+        """Whether the case belongs to this part."""
+        return case.group in self.groups and (case.all_way_stop or not self.only_all_way_stops)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -70,6 +86,7 @@ class GuidanceTask:
     select: Callable[[Scene], list[Case]]
     objectives: Mapping[Group, BaseObjective | CaseObjective]
     measure: Measure
+    parts: tuple[TablePart, ...]
     refine_steps: tuple[int, ...] = ()  # further rows: the beam's plan, refined by this many gradient steps
 
     def objective_of(self, scene: Scene, case: Case) -> BaseObjective:
@@ -92,7 +109,8 @@ class AnsweredCase:
     """A case with the answers of all methods, in the order of the table's rows."""
 
     case: Case
-    scene_number: int  # cases of one scene are resampled together
+    scene_number: int
+    episode: str  # cases of one episode are resampled together
     answers: tuple[Answer, ...] = field(repr=False)
 
     def answer(self, method: str) -> Answer:
@@ -107,7 +125,9 @@ def answer_cases(planner: Planner, scenes: Iterable[tuple[int, Scene]], *, task:
             road = RoadShape(scene)
             for case in cases:
                 answers = _answers(planner.encode(scene, case.agent), case, task=task, road=road)
-                answered.append(AnsweredCase(case=case, scene_number=number, answers=answers))
+                answered.append(
+                    AnsweredCase(case=case, scene_number=number, episode=episode_of(scene), answers=answers)
+                )
     return answered
 
 
@@ -246,34 +266,69 @@ def _recorded_end(scene: Scene, case: Case) -> GoalPoint:
     return GoalPoint(round(float(x_m), 2), round(float(y_m), 2))
 
 
+def left_turn_part(where: str, *, available: bool) -> str:
+    """Name of a part of the left-turn table; `where` is `ALL_CROSSINGS` or `ALL_WAY_STOPS`."""
+    return f"{'left turn available' if available else 'no left turn available'}, {where}"
+
+
+def _left_turn_parts() -> tuple[TablePart, ...]:
+    """All crossings first, then the paper's all-way stops; cases without a turn are also split by the reason."""
+    parts = []
+    for where in (ALL_CROSSINGS, ALL_WAY_STOPS):
+        stops, absent = where == ALL_WAY_STOPS, left_turn_part(where, available=False)
+        parts += [
+            TablePart(name=left_turn_part(where, available=True), groups=(Group.AVAILABLE,), only_all_way_stops=stops),
+            TablePart(name=absent, groups=LEFT_TURN_UNAVAILABLE, only_all_way_stops=stops),
+        ]
+        parts += [
+            TablePart(name=f"{absent}: {group}", groups=(group,), only_all_way_stops=stops, is_split=True)
+            for group in LEFT_TURN_UNAVAILABLE
+        ]
+    return tuple(parts)
+
+
+def _one_each(*groups: Group) -> tuple[TablePart, ...]:
+    return tuple(TablePart(name=str(group), groups=(group,)) for group in groups)
+
+
 TASKS: dict[str, GuidanceTask] = {
     task.name: task
     for task in (
         GuidanceTask(
             name="left-turn",
             select=left_turn_cases,
-            objectives=dict.fromkeys((*LEFT_TURN_AVAILABLE, Group.NOT_AVAILABLE, Group.FROM_ANOTHER_LANE), LeftTurn()),
+            objectives=dict.fromkeys((Group.AVAILABLE, *LEFT_TURN_UNAVAILABLE), LeftTurn()),
             measure=_left_turn,
+            parts=_left_turn_parts(),
         ),
         GuidanceTask(
             name="lane-change",
             select=lane_change_cases,
             objectives={Group.ZERO: LaneChange(0), Group.ONE: LaneChange(1)},
             measure=_lane_change,
+            parts=_one_each(Group.ZERO, Group.ONE),
         ),
         GuidanceTask(
             name="slow-down",
             select=slow_down_cases,
             objectives={Group.STEADY: SlowDown(_SLOW_MPS)},
             measure=_slow_down,
+            parts=_one_each(Group.STEADY),
         ),
         GuidanceTask(
             name="goal",
             select=goal_cases,
             objectives={Group.GOAL: _recorded_end},
             measure=_goal,
+            parts=_one_each(Group.GOAL),
             refine_steps=(5, 40),  # the paper's numbers of steps
         ),
-        GuidanceTask(name="route", select=route_cases, objectives={Group.ROUTE: RouteFollowing()}, measure=_route),
+        GuidanceTask(
+            name="route",
+            select=route_cases,
+            objectives={Group.ROUTE: RouteFollowing()},
+            measure=_route,
+            parts=_one_each(Group.ROUTE),
+        ),
     )
 }

@@ -21,6 +21,8 @@ from waycode.evaluation.reconstruction_report import (
     GREEDY_2,
     GREEDY_3,
     PAPER_ADE_M,
+    REFINED_5,
+    REFINED_40,
     ReconstructionReport,
 )
 from waycode.evaluation.report import Estimate
@@ -33,11 +35,10 @@ from waycode.scene import Scene
 _STYLE = Style()
 _DOTS_PER_INCH = 150
 _MAX_EXAMPLES = 8  # successes and failures together, the same number of each group
-_GROUP_COLOURS = (_STYLE.chosen, _STYLE.candidate, _STYLE.ego, _STYLE.original)
+_PART_COLOURS = (_STYLE.chosen, _STYLE.candidate, _STYLE.ego, _STYLE.original)
 _SHORT_NAMES = {  # fit above a panel
-    Group.AVAILABLE: "all-way stop",
-    Group.AVAILABLE_ELSEWHERE: "other crossing",
-    Group.NOT_AVAILABLE: "no left turn",
+    Group.AVAILABLE: "turn available",
+    Group.FROM_NO_LANE: "no left turn",
     Group.FROM_ANOTHER_LANE: "from another lane",
     Group.ZERO: "no change",
     Group.ONE: "one change",
@@ -45,10 +46,12 @@ _SHORT_NAMES = {  # fit above a panel
     Group.GOAL: "goal",
     Group.ROUTE: "route",
 }
-_METHOD_LOOKS = {  # colour: encoder or search; line: number of levels
+_METHOD_LOOKS = {  # colour: encoder, search or refined; line: number of levels or of steps
     ENCODER_2: (_STYLE.faint_ink, "-", "o"),
     ENCODER_3: (_STYLE.faint_ink, "--", "s"),
     CONTINUOUS: (_STYLE.ink, ":", "D"),
+    REFINED_5: (_STYLE.chosen, "--", "s"),
+    REFINED_40: (_STYLE.chosen, "-", "o"),
     GREEDY_2: (_STYLE.ego, "-", "o"),
     GREEDY_3: (_STYLE.ego, "--", "s"),
 }
@@ -72,28 +75,30 @@ def save_reconstruction(report: ReconstructionReport, path: Path) -> None:
     by_coverage.set_xlim(0, 104)
     title = "Most certain predictions first"
     _finish(by_coverage, title, "share of road users in %", "their FDE in m", **_BELOW_CENTRE)
-    title = f"{report.model}: {report.num_agents:,} road users in {report.num_scenes:,} scenes of {report.data}"
-    _save(figure, title, path)
+    count = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes"
+    _save(figure, f"{report.provenance.model}: {count} of {report.provenance.data}", path)
 
 
 def save_guidance(report: GuidanceReport, path: Path) -> None:
-    """Draws a panel of success by number of tokens, and a panel of realism per group."""
-    groups, num_tokens = list(report.rows), report.num_tokens
-    figure = Figure(figsize=(4.6 + 4.2 * len(groups), 5.2), facecolor=_STYLE.paper, layout="constrained")
-    first, *others = figure.subplots(1, 1 + len(groups), squeeze=False)[0]
-    for group, colour in zip(groups, _GROUP_COLOURS[: len(groups)], strict=True):
-        rows = report.rows[group]
+    """Draws a panel of success by number of tokens, and a panel of realism per part of the table without splits."""
+    parts, num_tokens = [name for name in report.rows if name not in report.splits], report.num_tokens
+    figure = Figure(figsize=(4.6 + 4.2 * len(parts), 5.2), facecolor=_STYLE.paper, layout="constrained")
+    first, *others = figure.subplots(1, 1 + len(parts), squeeze=False)[0]
+    for part, colour in zip(parts, _PART_COLOURS[: len(parts)], strict=True):
+        rows = report.rows[part]
         line = [rows[UNGUIDED][SUCCESS], *(rows[greedy(depth)][SUCCESS] for depth in range(1, num_tokens + 1))]
-        _draw_estimates(first, np.arange(len(line)), line, scale=100.0, color=colour, label=group, linestyle="-")
+        _draw_estimates(first, np.arange(len(line)), line, scale=100.0, color=colour, label=part, linestyle="-")
         _draw_estimates(first, np.array([num_tokens + 2]), [rows[BEAM][SUCCESS]], scale=100.0, color=colour)
         first.axhline(100 * rows[RECORDED][SUCCESS].mean, color=colour, linestyle=":", linewidth=1.2)
     first.set_xticks(range(num_tokens + 3), ["none", *map(str, range(1, num_tokens + 1)), "", BEAM])
-    _finish(first, "Success", "tokens of greedy search", "% of cases (bars: 95 %)", **_BELOW_LEFT)
-    for axes, group in zip(others, groups, strict=True):
-        _draw_realism(axes, report.rows[group], num_tokens=num_tokens)
-        title = f"{group} ({report.num_cases[group]:,} cases)"
+    legend = {**_BELOW_LEFT, "ncols": 1}  # names of parts are long
+    _finish(first, "Success", "tokens of greedy search", "% of cases (bars: 95 %)", **legend)
+    for axes, part in zip(others, parts, strict=True):
+        _draw_realism(axes, report.rows[part], num_tokens=num_tokens)
+        title = f"{part} ({report.num_cases[part]:,} cases)"
         _finish(axes, title, "", "% of cases (bars: 95 %)", **_BELOW_LEFT)
-    _save(figure, f"{report.task}: {report.model} on {report.num_scenes:,} scenes of {report.data}", path)
+    model, data = report.provenance.model, report.provenance.data
+    _save(figure, f"{report.task}: {model} on {report.num_scenes:,} scenes of {data}", path)
 
 
 def save_closed_loop(report: ClosedLoopReport, path: Path) -> None:
@@ -113,7 +118,7 @@ def save_closed_loop(report: ClosedLoopReport, path: Path) -> None:
         title = f"{TRAFFIC_LABELS[traffic]} ({rows[0].num_scenarios:,} scenarios)"
         _finish(axes, title, "", "% (bars: 95 %)", loc="lower right")
         axes.set_ylim(0, 104)
-    _save(figure, f"{report.name}: {report.model} on {report.data}", path)
+    _save(figure, f"{report.name}: {report.provenance.model} on {report.provenance.data}", path)
 
 
 def save_forecast(report: ForecastReport, path: Path) -> None:

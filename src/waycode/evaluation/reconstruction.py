@@ -9,18 +9,19 @@ from itertools import islice
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor
 
 from waycode.dataset.dataset import Dataset
-from waycode.evaluation.metrics import displacement_errors_m, final_errors_m, mean_over_types
+from waycode.dataset.seeds import episode_of
+from waycode.evaluation.metrics import OFFICIAL_SAMPLING_S, displacement_errors_m, final_errors_m, mean_over_types
 from waycode.evaluation.report import EvaluationError, evenly_chosen
 from waycode.features import Example, collate, extract
-from waycode.model import MeanAndStd, Model, PrefixDecoder
+from waycode.model import MeanAndStd, Model, PrefixDecoder, SceneEmbedding
 from waycode.model.bottleneck import quantise
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
-from waycode.search import beam_search
+from waycode.search import beam_search, refine
 
 _BATCH_SCENES = 16  # bounds the memory; larger batches are not faster on a CPU
 _GATE_QUANTILE = 0.95  # the variance gate accepts this share of the reconstructions
@@ -28,18 +29,23 @@ _GATE_QUANTILE = 0.95  # the variance gate accepts this share of the reconstruct
 
 @dataclass(frozen=True, kw_only=True)
 class CodeMethod:
-    """Where the code of a trajectory comes from: a column of the paper's table 1."""
+    """Where the code of a trajectory comes from: a column of the paper's table 1, or the encoder's code refined."""
 
     by_search: bool  # True: search for the least error; False: the encoder
     num_levels: int | None  # levels per latent dimension; None: continuous
     beam_width: int = 1  # of the search; 1 is greedy
+    refine_steps: int = 0  # gradient steps on the encoder's continuous code; the decoder does not change
 
     def __post_init__(self) -> None:
         if self.by_search and self.num_levels is None:
             raise ValueError("num_levels is None, but search needs a number of levels: it enumerates codes")
+        if self.refine_steps and (self.by_search or self.num_levels is not None):
+            raise ValueError(f"refine_steps is {self.refine_steps}, expected 0 but for the encoder's continuous code")
 
     @property
     def name(self) -> str:
+        if self.refine_steps:
+            return f"encoder refined {self.refine_steps}"
         levels = "continuous" if self.num_levels is None else f"N_l = {self.num_levels}"
         search = "greedy" if self.beam_width == 1 else f"beam {self.beam_width}"
         return f"{search if self.by_search else 'encoder'} {levels}"
@@ -53,6 +59,10 @@ TABLE_METHODS = (
     CodeMethod(by_search=True, num_levels=3),
 )
 _VALIDATION_METHODS = tuple(method for method in TABLE_METHODS if method.num_levels != 3)
+REFINED_METHODS = tuple(
+    CodeMethod(by_search=False, num_levels=None, refine_steps=steps)
+    for steps in (5, 40)  # the paper's
+)
 BEAM_METHODS = tuple(CodeMethod(by_search=True, num_levels=2, beam_width=width) for width in (1, 2, 4, 8))
 
 
@@ -62,9 +72,21 @@ class AgentErrors:
 
     types: Int[np.ndarray, " R"]  # values of `TrackType`
     scenes: Int[np.ndarray, " R"]  # number of the agent's scene
-    ade_m: dict[str, Float[np.ndarray, "R N"]]
+    episodes: Shaped[np.ndarray, " R"]  # name of the agent's episode
+    ade_m: dict[str, Float[np.ndarray, "R N"]]  # over every step
+    ade_2hz_m: dict[str, Float[np.ndarray, "R N"]]  # over the steps that WOMD's official metrics sample
     fde_m: dict[str, Float[np.ndarray, "R N"]]
     final_std_m: dict[str, Float[np.ndarray, "R N"]]  # predicted standard deviation at the last step
+
+
+@dataclass(frozen=True, kw_only=True)
+class _SceneItem:
+    """A scene of a batch."""
+
+    number: int
+    episode: str
+    example: Example
+    types: Int[np.ndarray, " A"]  # of the agents to reconstruct
 
 
 def reconstruction_errors(
@@ -86,7 +108,12 @@ def reconstruction_errors(
     numbers = enumerate(scenes)
     while numbered := list(islice(numbers, _BATCH_SCENES)):
         items = [
-            (number, extract(scene, agents, config=model.config.features), scene.tracks.types[agents].astype(np.int64))
+            _SceneItem(
+                number=number,
+                episode=episode_of(scene),
+                example=extract(scene, agents, config=model.config.features),
+                types=scene.tracks.types[agents].astype(np.int64),
+            )
             for number, scene in numbered
             if (agents := recorded_agents(scene))
         ]
@@ -102,74 +129,98 @@ def reconstruction_errors(
     return AgentErrors(
         types=np.concatenate([part.types for part in parts]),
         scenes=np.concatenate([part.scenes for part in parts]),
+        episodes=np.concatenate([part.episodes for part in parts]),
         ade_m=join("ade_m"),
+        ade_2hz_m=join("ade_2hz_m"),
         fde_m=join("fde_m"),
         final_std_m=join("final_std_m"),
     )
 
 
 @torch.no_grad()
-def _batch_errors(
-    model: Model, items: list[tuple[int, Example, np.ndarray]], methods: tuple[CodeMethod, ...]
-) -> AgentErrors:
-    """Errors of one batch; the items are (number of the scene, its example, types of its agents)."""
-    batch = collate([example for _, example, _ in items]).to(next(model.parameters()).device)
+def _batch_errors(model: Model, items: list[_SceneItem], methods: tuple[CodeMethod, ...]) -> AgentErrors:
+    """Errors of one batch."""
+    batch = collate([item.example for item in items]).to(next(model.parameters()).device)
     future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
     embedding = model.encode_scene(batch.scene, batch.agents)
     latents = model.encode(future, valid, embedding)
-    ade, fde, std = {}, {}, {}
+    dt_s, ade, official, fde, std = model.config.features.dt_s, {}, {}, {}, {}
     for method in methods:
-        levels = method.num_levels
-        if method.by_search and levels is not None:
-            decode = PrefixDecoder(model, embedding)
-            codes = searched_reconstruction(model, decode, future, valid, levels=levels, beam_width=method.beam_width)
-        else:
-            codes = latents if levels is None else quantise(latents, levels)
-        mean_m, std_m = model.decoder.decode_all_prefixes(codes, embedding)  # 1 to N tokens as N candidates per agent
-        paths, name, dt_s = mean_m.unbind(dim=1), method.name, model.config.features.dt_s
+        mean_m, std_m = _reconstruct(model, method, embedding, latents, future, valid)
+        paths, name = mean_m.unbind(dim=1), method.name
         ade[name] = _stack([displacement_errors_m(path, future, valid, dt_s=dt_s) for path in paths])
+        official[name] = _stack(
+            [displacement_errors_m(path, future, valid, dt_s=dt_s, every_s=OFFICIAL_SAMPLING_S) for path in paths]
+        )
         fde[name] = _stack([final_errors_m(path, future, valid) for path in paths])
         std[name] = std_m[:, :, -1].norm(dim=-1).cpu().numpy()
+    counts = [len(item.types) for item in items]
     return AgentErrors(
-        types=np.concatenate([types for _, _, types in items]),
-        scenes=np.concatenate([np.full(len(types), number) for number, _, types in items]),
+        types=np.concatenate([item.types for item in items]),
+        scenes=np.repeat([item.number for item in items], counts),
+        episodes=np.repeat([item.episode for item in items], counts),
         ade_m=ade,
+        ade_2hz_m=official,
         fde_m=fde,
         final_std_m=std,
     )
 
 
-def searched_reconstruction(
+def _reconstruct(
     model: Model,
+    method: CodeMethod,
+    embedding: SceneEmbedding,
+    latents: Float[Tensor, "R N D"],
+    future_m: Float[Tensor, "R T 2"],
+    valid: Bool[Tensor, "R T"],
+) -> MeanAndStd:
+    """Trajectories from 1 to N tokens, as N candidates per agent; `latents` is the encoder's code."""
+    levels, decode = method.num_levels, PrefixDecoder(model, embedding)
+    if method.refine_steps:
+        parts = []
+        for count in range(1, latents.shape[1] + 1):  # each on its own: the best first token depends on those after it
+            start = latents[:, :count]
+            code = refined_reconstruction(decode, start, future_m, valid, steps=method.refine_steps)
+            parts.append(model.decode(code[:, None], embedding))
+        return torch.cat([mean for mean, _ in parts], dim=1), torch.cat([std for _, std in parts], dim=1)
+    if method.by_search and levels is not None:
+        ids = search_codes(model, embedding, future_m, valid, levels=levels, beam_width=method.beam_width)
+        codes = model.codebook(levels).codes(ids)
+    else:
+        codes = latents if levels is None else quantise(latents, levels)
+    return model.decoder.decode_all_prefixes(codes, embedding)
+
+
+def refined_reconstruction(
     decode: PrefixDecoder,
+    latents: Float[Tensor, "R n D"],
     future_m: Float[Tensor, "R T 2"],
     valid: Bool[Tensor, "R T"],
     *,
-    levels: int,
-    beam_width: int = 1,
-) -> Float[Tensor, "R N D"]:
-    """The codes that search finds when it minimises the mean distance from recorded trajectories.
+    steps: int,
+) -> Float[Tensor, "R n D"]:
+    """Continuous codes after gradient steps that minimise the mean distance from recorded trajectories.
+
+    How much is gained shows how far the encoder is from the best code: its amortisation gap.
 
     Args:
-        model: the autoencoder.
-        decode: decodes prefixes in the agents' scenes.
+        decode: decodes codes in the agents' scenes.
+        latents: the start: the encoder's codes.
         future_m: recorded positions in agent frames.
         valid: which of them were observed.
-        levels: levels per latent dimension.
-        beam_width: 1 is greedy search.
+        steps: number of gradient steps.
     """
+    return refine(
+        decode.decode, lambda decoded: _mean_distance_m(decoded, future_m, valid)[:, 0], latents, steps=steps
+    ).latents
 
-    def error(decoded: MeanAndStd) -> Tensor:
-        distance = (decoded[0] - future_m[:, None]).norm(dim=-1) * valid[:, None]
-        return distance.sum(dim=-1) / valid.sum(dim=-1).clamp(min=1)[:, None]
 
-    codebook = model.codebook(levels)
-    depth = model.config.num_tokens
-    found = beam_search(
-        decode, error, codebook=codebook, num_rows=len(future_m), depth=depth, beam_width=beam_width,
-        device=future_m.device,
-    )  # fmt: skip
-    return codebook.codes(found.ids[:, 0])
+def _mean_distance_m(
+    decoded: MeanAndStd, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
+) -> Float[Tensor, "R K"]:
+    """Mean distance of K candidates per agent from the recorded positions."""
+    distance = (decoded[0] - future_m[:, None]).norm(dim=-1) * valid[:, None]
+    return distance.sum(dim=-1) / valid.sum(dim=-1).clamp(min=1)[:, None]
 
 
 def _stack(values: list[Tensor]) -> np.ndarray:

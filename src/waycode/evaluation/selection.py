@@ -33,9 +33,8 @@ _LEAST_DISTANCE_M = 5.0  # for a vehicle that travels less, goals and routes are
 class Group(StrEnum):
     """Groups of cases; each is a part of a table."""
 
-    AVAILABLE = "left turn available, all-way stop"  # the paper's table
-    AVAILABLE_ELSEWHERE = "left turn available, other crossing"
-    NOT_AVAILABLE = "no left turn available"
+    AVAILABLE = "left turn available"
+    FROM_NO_LANE = "left turn from no lane"
     FROM_ANOTHER_LANE = "left turn from another lane only"  # a lane change before the turn could make it legal
     ZERO = "zero lane changes"
     ONE = "one lane change"
@@ -52,6 +51,7 @@ class Case:
     scene_id: str
     agent: int  # index of the track
     group: Group  # decides on the objective
+    all_way_stop: bool = False  # whether a left-turn case crosses at three or more stop signs
 
 
 @dataclass(frozen=True)
@@ -101,7 +101,9 @@ def left_turn_cases(scene: Scene) -> list[Case]:
     for row in np.flatnonzero(crosses & (np.maximum(*vehicles.turns_rad()) < STRAIGHT_RAD)):
         if _near(vehicles.position_m[row, inside[row]], turning, within_m=_CROSSING_M):
             group = _left_turn_group(scene, vehicles, int(row))
-            cases += [] if group is None else _cases(scene, vehicles.tracks[[row]], group)
+            if group is not None:
+                track, stops = int(vehicles.tracks[row]), _is_all_way_stop(scene, vehicles.position_m[row, inside[row]])
+                cases.append(Case(scene_id=scene.id, agent=track, group=group, all_way_stop=stops))
     return cases
 
 
@@ -164,13 +166,16 @@ def _left_turn_group(scene: Scene, vehicles: _Vehicles, row: int) -> Group | Non
     if not turns:
         beside = lanes.graph.reachable([lane], lanes.graph.beside) - {lane}  # by lane changes alone
         available = any(left_turns_ahead(lanes, other, along_m=along, reach_m=reach_m) for other in beside)
-        return Group.FROM_ANOTHER_LANE if available else Group.NOT_AVAILABLE
+        return Group.FROM_ANOTHER_LANE if available else Group.FROM_NO_LANE
     times = [earliest_turn_s(lanes, turn, speed_mps=speed) for turn in turns]
-    if not any(time is not None and time <= _LATEST_TURN_S for time in times):
-        return None
-    crossing = vehicles.position_m[row, lanes.in_junction[vehicles.lane[row]]]
-    signs = sum(_near(sign[None], crossing, within_m=_STOP_SIGN_M) for sign in scene.map.stop_signs.position_m)
-    return Group.AVAILABLE if signs >= _ALL_WAY_STOP_SIGNS else Group.AVAILABLE_ELSEWHERE
+    in_time = any(time is not None and time <= _LATEST_TURN_S for time in times)
+    return Group.AVAILABLE if in_time else None
+
+
+def _is_all_way_stop(scene: Scene, crossing_m: Float[np.ndarray, "n 2"]) -> bool:
+    """Whether the path over a crossing has three or more stop signs beside it."""
+    signs = sum(_near(sign[None], crossing_m, within_m=_STOP_SIGN_M) for sign in scene.map.stop_signs.position_m)
+    return signs >= _ALL_WAY_STOP_SIGNS
 
 
 def _turning_points(scene: Scene) -> Float[np.ndarray, "P 2"]:

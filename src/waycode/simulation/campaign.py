@@ -11,6 +11,7 @@ import torch
 from jaxtyping import Float
 
 from waycode.dataset.dataset import Dataset
+from waycode.dataset.seeds import episode_of
 from waycode.dataset.workers import run_tasks
 from waycode.scene import Scene
 from waycode.simulation.metrics import METRICS, score_run
@@ -24,6 +25,7 @@ class ScenarioResult:
 
     index: int  # in the dataset
     scene_id: str
+    episode: str  # scenarios of one are not independent; see `episode_of`
     tags: tuple[str, ...]
     score: float  # in [0, 1]
     metrics: dict[str, float]  # in [0, 1], by name
@@ -80,6 +82,7 @@ def _drive(campaign: Campaign, index: int) -> ScenarioResult:
     return ScenarioResult(
         index=index,
         scene_id=scored.scene_id,
+        episode=episode_of(scene),
         tags=tuple(scene.tags),
         score=scored.score,
         metrics={name: 0.0 if failed else float(result.score) for name, result in scored.metrics.items()},
@@ -94,6 +97,7 @@ def failed_result(scene: Scene | None, index: int, failure: str) -> ScenarioResu
     return ScenarioResult(
         index=index,
         scene_id=f"scene {index}" if scene is None else scene.id,
+        episode=f"scene {index}" if scene is None else episode_of(scene),
         tags=() if scene is None else tuple(scene.tags),
         score=0.0,
         metrics={metric.name: 0.0 for metric in METRICS},
