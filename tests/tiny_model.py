@@ -96,7 +96,7 @@ def reconstruct(model: Model, batch: Batch) -> tuple[Tensor, Tensor]:
 @torch.no_grad()
 def outputs(model: Model, batch: Batch) -> dict[str, Tensor]:
     """Everything that the model computes of a batch with a row for each agent [R, ...]."""
-    _, memory = seen_by(model, batch)
+    scene, memory = seen_by(model, batch)
     latents = model.encode(*futures_of(batch), memory)
     (mean, std), _ = model.decoder.decode_with_prior(latents, memory)
     prior = model.decoder.next_token_logits(latents, memory)
