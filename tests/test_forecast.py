@@ -145,7 +145,8 @@ def test_reliability_by_hand() -> None:
 
 def made_up(probability: np.ndarray, tokens: np.ndarray) -> AgentForecasts:
     return AgentForecasts(
-        types=np.zeros(len(tokens), np.int64), scenes=np.arange(len(tokens)), episodes=np.arange(len(tokens)), measures={}, tokens=tokens,
+        types=np.zeros(len(tokens), np.int64), scenes=np.arange(len(tokens)), episodes=np.arange(len(tokens)),
+        measures={}, tokens=tokens,
         probability=probability,
     )  # fmt: skip
 

@@ -34,7 +34,7 @@ def test_the_recorded_future_is_encoded_as_in_training(planner: Planner) -> None
         view = planner.encode(scene)
         batch = collate([extract(scene, [view.agent], config=planner.model.config.features)])
         with torch.no_grad():
-            wanted = planner.model.encode(batch.future_m[0], batch.future_valid[0], view.embedding.tokens)[0]
+            wanted = planner.model.encode(batch.future_m[0], batch.future_valid[0], view.embedding)[0]
         code = view.encode_trajectory(levels=None)
         assert code.ids is None
         np.testing.assert_allclose(code.latents, wanted.numpy(), atol=1e-5)

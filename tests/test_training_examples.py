@@ -29,7 +29,7 @@ def test_what_is_read_is_what_was_prepared(tmp_path: Path) -> None:
 
 def test_scenes_are_prepared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(examples, "_SCENES_PER_PART", 10)
-    dataset, counted = bundled_dataset(), []
+    dataset, counted = bundled_dataset(), list[int]()
     first = prepare_examples(dataset, FEATURES, cache=tmp_path)
     parts = sorted(first.folder.glob("part-*"))
     made = {part: part.stat().st_mtime_ns for part in parts}

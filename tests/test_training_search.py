@@ -1,4 +1,4 @@
-"""Search in the loop: the decoder is trained on the tokens that greedy search finds, the encoder and the prior on these."""
+"""Search in the loop: the tokens that greedy search finds train the decoder, and teach the encoder and the prior."""
 
 from dataclasses import replace
 from typing import Any
@@ -38,7 +38,8 @@ def test_searched_codes_are_those_of_greedy_search_by_hand() -> None:
     book, count = model.codebook(), len(future)
     chosen = torch.zeros(count, 0, dtype=torch.long)
     for _ in range(model.config.num_tokens):
-        longer = torch.cat([chosen[:, None].expand(-1, len(book), -1), torch.arange(len(book)).expand(count, -1)[..., None]], dim=2)
+        every = torch.arange(len(book)).expand(count, -1)[..., None]
+        longer = torch.cat([chosen[:, None].expand(-1, len(book), -1), every], dim=2)
         mean, _ = model.decode(book.codes(longer), scene)
         error = ((mean - future[:, None]).norm(dim=-1) * valid[:, None]).sum(dim=-1)
         best = error.argmin(dim=1)
@@ -84,7 +85,7 @@ def test_the_target_tightens_by_equal_ratios() -> None:
     noise = NoiseConfig(target_ade_m=2.0, final_target_ade_m=0.5)
     assert [noise.target_at(progress) for progress in (0.0, 0.5, 1.0)] == pytest.approx([2.0, 1.0, 0.5])
     assert NoiseConfig(target_ade_m=0.6).target_at(0.7) == pytest.approx(0.6)
-    with pytest.raises(ValueError, match="final_target_ade_m is 0.0, expected a distance above 0"):
+    with pytest.raises(ValueError, match=r"final_target_ade_m is 0.0, expected a distance above 0"):
         NoiseConfig(final_target_ade_m=0.0)
 
 
@@ -108,11 +109,13 @@ def test_a_second_pass_of_the_encoder_sees_what_the_first_decodes_to() -> None:
     once = first_pass()
     assert (twice - once).abs().max() > 1e-3
     with torch.no_grad():
-        model.decoder.head[-1].bias.add_(1.0)  # another decoder: the first pass is the same, the second is not
+        model.decoder.head.get_parameter("2.bias").add_(
+            1.0
+        )  # another decoder: the first pass is the same, the second is not
     assert torch.equal(first_pass(), once)
     assert (model.encode(future, valid, scene) - twice).abs().max() > 1e-4
 
 
 def test_settings_of_ours_have_bounds() -> None:
-    with pytest.raises(Exception, match="searched_share is 1.5, expected 0 to 1"):
+    with pytest.raises(Exception, match=r"searched_share is 1.5, expected 0 to 1"):
         override(small(), ["searched_share=1.5"])

@@ -168,6 +168,7 @@ def padded(batch: Batch, *, segments: int = 0, tracks: int = 0, agents: int = 0)
         ),
         future_m=longer(batch.future_m, agents),
         future_valid=longer(batch.future_valid, agents),
+        importance=longer(batch.importance, agents),
     )
 
 

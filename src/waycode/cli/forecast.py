@@ -33,9 +33,7 @@ def evaluate_forecast(
     from waycode.evaluation.report import chosen_indices, evenly_chosen
 
     with progress_bar("forecasting", len(chosen_indices(len(dataset), scenes))) as advance:
-        report = forecast_report(
-            model, evenly_chosen(dataset, scenes), provenance=provenance, on_scenes=advance
-        )
+        report = forecast_report(model, evenly_chosen(dataset, scenes), provenance=provenance, on_scenes=advance)
     if out is not None:
         report.write(out)
         save_forecast(report, out / FILES[1])

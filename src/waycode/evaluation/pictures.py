@@ -148,8 +148,8 @@ def save_forecast(report: ForecastReport, path: Path) -> None:
         calibration, "Reliability", "predicted probability", "share that happened", **(_BELOW_CENTRE | {"ncols": 1})
     )
     calibration.set_ylim(0, 1)
-    title = f"{report.model}: {report.num_agents:,} road users in {report.num_scenes:,} scenes of {report.data}"
-    _save(figure, title, path)
+    count = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes"
+    _save(figure, f"{report.provenance.model}: {count} of {report.provenance.data}", path)
 
 
 def save_examples(

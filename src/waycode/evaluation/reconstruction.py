@@ -17,11 +17,11 @@ from waycode.dataset.seeds import episode_of
 from waycode.evaluation.metrics import OFFICIAL_SAMPLING_S, displacement_errors_m, final_errors_m, mean_over_types
 from waycode.evaluation.report import EvaluationError, evenly_chosen
 from waycode.features import Example, collate, extract
-from waycode.model import MeanAndStd, Model, PrefixDecoder, SceneEmbedding
+from waycode.model import MeanAndStd, Model, PrefixDecoder, SceneEmbedding, search_codes
 from waycode.model.bottleneck import quantise
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
-from waycode.search import beam_search, refine
+from waycode.search import refine
 
 _BATCH_SCENES = 16  # bounds the memory; larger batches are not faster on a CPU
 _GATE_QUANTILE = 0.95  # the variance gate accepts this share of the reconstructions

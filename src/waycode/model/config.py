@@ -29,7 +29,7 @@ class ModelConfig:
     feed_forward: int = 384  # hidden width of the feed-forward layers
     scene_layers: int = 2
     encoder_layers: int = 2  # of the trajectory encoder
-    # Passes of the trajectory encoder; each further one sees what the tokens so far decode to (ours; the paper has one).
+    # Passes of the trajectory encoder; each further one sees what the tokens so far decode to (ours; the paper: one).
     encoder_passes: int = 1
     decoder_layers: int = 3
     relation_width: int = 32  # of embedded relative poses

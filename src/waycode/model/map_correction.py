@@ -188,7 +188,8 @@ def squared_distances_to_polylines(points: Float[Tensor, "R Q 2"], polylines: Ma
     vertices = polylines.points_m.transpose(1, 2).flatten(1, 2)  # [R, P * M, 2]
     with_square = torch.cat([-2 * vertices, vertices.square().sum(dim=-1, keepdim=True)], dim=-1)
     pairs = functional.pad(points, (0, 1), value=1.0) @ with_square.mT  # [R, Q, P * M]
-    nearest = pairs.unflatten(-1, (-1, polylines.points_m.shape[1])).amin(dim=2)
+    shape = (*points.shape[:2], polylines.points_m.shape[2], polylines.points_m.shape[1])
+    nearest = pairs.view(shape).amin(dim=2)
     return (nearest + points.square().sum(dim=-1, keepdim=True)).clamp_(min=0)
 
 

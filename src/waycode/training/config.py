@@ -126,7 +126,7 @@ def small() -> TrainingConfig:
 
 
 def small_paper() -> TrainingConfig:
-    """The recipe of the bundled model `sumo-paper`: the paper's method alone, with the size and the budget of `small`."""
+    """The recipe of the bundled model `sumo-paper`: the paper's method alone, with size and budget of `small`."""
     base = small()
     model = replace(base.model, spline_points=None, correction_width=0, reachability=False, prior=False)
     return TrainingConfig(

@@ -75,10 +75,11 @@ class PreparedExamples:
         tracks = {name: taken(name, "tracks") for name in ("history", "size_m", "track_kind", "track_pose")}
         agents = {name: taken(name, "agents") for name in ("agents", "future_m", "future_valid")}
         count = len(agents["agents"])
+        reachability = taken("reachability", "reachability").reshape(count, len(segments["kind"]))
         return PreparedScene(
             example=Example(
                 segments=MapSegments(**segments),
-                reachability=taken("reachability", "reachability").reshape(count, len(segments["kind"])).astype(np.float32) / 2,
+                reachability=reachability.astype(np.float32) / 2,
                 importance=np.ones(count, np.float32),
                 **tracks,
                 **agents,
