@@ -130,7 +130,8 @@ def small_paper() -> TrainingConfig:
     base = small()
     model = replace(base.model, spline_points=None, correction_width=0, reachability=False, prior=False)
     return TrainingConfig(
-        model=model, noise=NoiseConfig(target_ade_m=1.0, gamma=0.97, delta=0.01),
+        # With a target of 1.0 m the noise was still 0 after 1,900 of 5,500 steps, and the tokens were not ordered.
+        model=model, noise=NoiseConfig(target_ade_m=1.3, gamma=0.97, delta=0.01),
         nested_dropout=NestedDropout.SAMPLED, mirror=False, balance=False, steps=base.steps,
         scenes_per_batch=base.scenes_per_batch, agents_per_scene=base.agents_per_scene,
         validate_every=base.validate_every,
