@@ -3,7 +3,7 @@
 python benchmarks/train_step.py [FOLDER] [--recipe small] [--steps 60] [--threads 2]
 
 A sample is one modelled agent. The limit is the rate of a large matrix product in the same process, divided by the
-number of floating-point operations of a sample as torch counts them. Everything of the recipe is on from the first step.
+number of floating-point operations of a sample as torch counts them. All of the recipe is on from the first step.
 """
 
 import argparse

@@ -109,9 +109,7 @@ def test_a_second_pass_of_the_encoder_sees_what_the_first_decodes_to() -> None:
     once = first_pass()
     assert (twice - once).abs().max() > 1e-3
     with torch.no_grad():
-        model.decoder.head.get_parameter("2.bias").add_(
-            1.0
-        )  # another decoder: only the second pass changes
+        model.decoder.head.get_parameter("2.bias").add_(1.0)  # another decoder: only the second pass changes
     assert torch.equal(first_pass(), once)
     assert (model.encode(future, valid, scene) - twice).abs().max() > 1e-4
 

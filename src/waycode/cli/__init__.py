@@ -1,4 +1,4 @@
-"""The command line: `waycode data ...`, `train`, `eval ...`, `plan`, `simulate`, `swap`, `find`, `objectives`, `demo`.
+"""The command line: `waycode data ...`, `train`, `eval ...`, `ablate`, `plan`, `simulate`, `swap`, `find`, `demo`, ...
 
 Each command is a frozen dataclass whose fields are its options; `run` prints the result and returns the exit code:
 0 success, 1 a dataset with faults, 2 bad input (one sentence on stderr), 130 stopped by the user.
@@ -13,6 +13,7 @@ from typing import Annotated
 import tyro
 
 from waycode import __version__
+from waycode.cli.ablate import Ablate
 from waycode.cli.console import BAD_INPUT, FAILED, STOPPED, complain, say
 from waycode.cli.data import Data
 from waycode.cli.evaluate import Evaluate
@@ -25,6 +26,7 @@ _AnyCommand = (
     Annotated[Data, tyro.conf.subcommand("data")]
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("eval")]
+    | Annotated[Ablate, tyro.conf.subcommand("ablate")]
     | Annotated[PlanCommand, tyro.conf.subcommand("plan")]
     | Annotated[Simulate, tyro.conf.subcommand("simulate")]
     | Annotated[Swap, tyro.conf.subcommand("swap")]

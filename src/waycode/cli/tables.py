@@ -12,6 +12,7 @@ from rich.text import Text
 if TYPE_CHECKING:
     from waycode.dataset.summary import DatasetSummary
     from waycode.demo import DemoReport
+    from waycode.evaluation.ablation import AblationReport
     from waycode.evaluation.closed_loop import ClosedLoopRow, ScoreDifference
     from waycode.evaluation.forecast_report import ForecastReport
     from waycode.evaluation.guidance_report import GuidanceReport
@@ -374,3 +375,21 @@ def closed_loop_tables(
             if len(row.failed) > _MAX_FAILURES:
                 parts.append(Text(f"  and {len(row.failed) - _MAX_FAILURES} more"))
     return Group(*parts)
+
+
+def ablation_table(report: "AblationReport") -> RenderableType:
+    """A row per measure, a column per variant: shares in %, errors in m, each with half of its interval."""
+    table = Table("", *report.rows, box=box.SIMPLE_HEAD, title=f"ablation, {report.steps:,} steps each")
+    for name in dict.fromkeys(name for measures in report.rows.values() for name in measures):
+        is_share = name.endswith(("success", "edge_contact"))
+        cells = [_half_width(measures.get(name), percent=is_share) for measures in report.rows.values()]
+        table.add_row(f"{name} {'%' if is_share else 'm'}", *cells)
+    return table
+
+
+def _half_width(estimate: "Estimate | None", *, percent: bool) -> str:
+    if estimate is None:
+        return "-"
+    scale, digits = (100, 1) if percent else (1, 3)
+    half = (estimate.high - estimate.low) / 2
+    return f"{scale * estimate.mean:.{digits}f} ± {scale * half:.{digits}f}"

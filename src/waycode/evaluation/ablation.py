@@ -1,0 +1,175 @@
+"""The ablation table: what each addition of ours is worth, at equal budget.
+
+Every variant is the recipe with one addition switched off (or on), trained from nothing with the same data, seed and
+number of steps, and measured by the same tables. `paper` has none of them.
+"""
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+
+import numpy as np
+
+from waycode.dataset.dataset import Dataset
+from waycode.evaluation.guidance import (
+    ALL_CROSSINGS,
+    SUCCESS,
+    TASKS,
+    AnsweredCase,
+    answer_dataset,
+    greedy,
+    left_turn_part,
+)
+from waycode.evaluation.reconstruction import TABLE_METHODS, ReconstructionFigures, reconstruction_errors
+from waycode.evaluation.report import Estimate, Provenance, Report, evenly_chosen
+from waycode.evaluation.selection import Group
+from waycode.model.saved import MODEL_FOLDER, load_model
+from waycode.training.config import TrainingConfig, override, small, small_paper
+from waycode.training.run import Hooks, last_step, train
+
+FULL, PAPER = "all of ours", "paper"
+# Name of a variant -> settings that differ from the recipe.
+WITHOUT: dict[str, tuple[str, ...]] = {
+    "no tightening noise target": ("noise.final_target_ade_m=none",),
+    "no search in the loop": ("searched_share=0", "teaching_weight=0", "prior_weight=0", "model.prior=false"),
+    "no teaching of the encoder": ("teaching_weight=0",),
+    "one pass of the encoder": ("model.encoder_passes=1",),
+    "no rounded share": ("noise.rounded_share=0",),
+    "no map correction": ("model.correction_width=0",),
+    "one output per step": ("model.spline_points=none", "model.correction_width=0"),
+    "no reachability input": ("model.reachability=false",),
+    "no path and acceleration losses": ("path_weight=0", "acceleration_weight=0"),
+    "no realism loss": ("realism_weight=0",),
+    "no alternatives": ("alternative_share=0",),
+    "no mirroring": ("mirror=false",),
+    "no balancing": ("balance=false",),
+}
+VARIANTS = (FULL, *WITHOUT, PAPER)
+_EDGE = "edge_contact"
+
+
+@dataclass(frozen=True, kw_only=True)
+class AblationReport(Report):
+    """A row per variant: measures by name."""
+
+    steps: int  # of training, for every variant
+    training_data: str
+    training_sha256: str  # of the settings of the training data
+    rows: dict[str, dict[str, Estimate]]
+
+    @property
+    def file_name(self) -> str:
+        return "ablation.json"
+
+
+def variant_config(name: str, *, steps: int) -> TrainingConfig:
+    """The configuration of a variant of `VARIANTS`.
+
+    Args:
+        name: of the variant.
+        steps: of training; validation is left to the end.
+    """
+    config = small_paper() if name == PAPER else override(small(), WITHOUT.get(name, ()))
+    return replace(config, steps=steps, validate_every=steps)
+
+
+def ablation_report(
+    out: Path,
+    *,
+    data: Path,
+    validation: Path,
+    crossings: Path,
+    steps: int,
+    variants: tuple[str, ...] = VARIANTS,
+    scenes: int | None = None,
+    workers: int = 1,
+    cache: Path | None = None,
+    on_variant: Callable[[str], None] = lambda name: None,
+    hooks: Hooks | None = None,
+) -> AblationReport:
+    """Trains and measures the variants. A stopped call continues where it was.
+
+    Args:
+        out: folder with a run per variant.
+        data: dataset to train on.
+        validation: dataset of a development seed for all tables but left turns.
+        crossings: dataset of a development seed for left turns.
+        steps: of training, for each variant.
+        variants: names of `VARIANTS`.
+        scenes: number of scenes of each table; None: all.
+        workers: processes that plan.
+        cache: folder of prepared examples.
+        on_variant: called with the name of each variant before it is trained.
+        hooks: progress of the training, and requests to stop.
+    """
+    training = Dataset(data).info
+    rows = {}
+    for name in variants:
+        on_variant(name)
+        run = out / name.replace(" ", "-")
+        if last_step(run) < steps:
+            train(
+                variant_config(name, steps=steps), data=data, validation=validation, out=run,
+                validate=ReconstructionFigures(), resume=run.exists(), cache=cache, hooks=hooks,
+            )  # fmt: skip
+        rows[name] = measure(
+            run / MODEL_FOLDER, validation=validation, crossings=crossings, scenes=scenes, workers=workers
+        )
+    return AblationReport(
+        provenance=Provenance.of(Dataset(validation), model=f"variants in {out}"),
+        steps=steps,
+        training_data=str(data),
+        training_sha256=training.settings_sha256,
+        rows=rows,
+    )
+
+
+def measure(
+    model: Path, *, validation: Path, crossings: Path, scenes: int | None = None, workers: int = 1
+) -> dict[str, Estimate]:
+    """The measures of one model, by name; those without a case are left out.
+
+    Args:
+        model: folder of the model.
+        validation: dataset for all tables but left turns.
+        crossings: dataset for left turns.
+        scenes: number of scenes of each table; None: all.
+        workers: processes that plan.
+    """
+    network = load_model(model).model
+    errors = reconstruction_errors(network, evenly_chosen(Dataset(validation), scenes), methods=TABLE_METHODS)
+    rows = {
+        f"{method}, {count + 1} tokens": Estimate.of(values[:, count], errors.episodes, errors.types)
+        for method, values in errors.ade_m.items()
+        for count in range(values.shape[1])
+    }
+    full = greedy(network.config.num_tokens)
+    for name in ("goal", "left-turn", "lane-change", "slow-down"):
+        folder = crossings if name == "left-turn" else validation
+        cases = answer_dataset(name, model=str(model), folder=folder, scenes=scenes, workers=workers)
+        rows |= dict(_task_measures(name, cases, method=full))
+    return rows
+
+
+def _task_measures(task: str, cases: list[AnsweredCase], *, method: str) -> Iterator[tuple[str, Estimate]]:
+    """Success (for goals: errors) by part of the task's table, and edge contact over all its cases."""
+    wanted: Mapping[str, tuple[str, ...]] = {
+        Group.GOAL: ("mean_error_m", "final_error_m"),
+        left_turn_part(ALL_CROSSINGS, available=True): (SUCCESS,),
+        left_turn_part(ALL_CROSSINGS, available=False): (SUCCESS,),
+        Group.ZERO: (SUCCESS,),
+        Group.ONE: (SUCCESS,),
+        Group.STEADY: (SUCCESS,),
+    }
+    for part in TASKS[task].parts:
+        chosen = [one for one in cases if part.has(one.case)]
+        for measure_name in wanted.get(part.name, ()):
+            if chosen:
+                yield f"{part.name}: {measure_name}", _estimate(chosen, measure_name, method)
+    if cases:
+        yield f"{task}: {_EDGE}", _estimate(cases, _EDGE, method)
+
+
+def _estimate(cases: list[AnsweredCase], name: str, method: str) -> Estimate:
+    values = np.array([one.answer(method).measures[name] for one in cases], np.float64)
+    return Estimate.of(values, np.array([one.episode for one in cases]))
