@@ -42,7 +42,7 @@ def main() -> None:
     parser.add_argument("--workers", type=int, default=1, help="processes that read scenes")
     options = parser.parse_args()
     torch.set_num_threads(options.threads)
-    config = replace(RECIPES[options.recipe](), steps=WARM_UP_STEPS + options.steps, ours_from=0.0)
+    config = replace(RECIPES[options.recipe](), steps=WARM_UP_STEPS + options.steps, losses_from=0.0)
     folder = options.folder or bundled_dataset().folder
     data = SceneData(folder, config, workers=options.workers)
     module = AutoencoderModule(config)

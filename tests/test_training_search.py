@@ -66,12 +66,11 @@ def test_the_prior_learns_from_recorded_futures_only(importance: float) -> None:
 
 def test_the_losses_of_ours_begin_later() -> None:
     batch = batch_of(crowd())
-    module = searching_module(ours_from=0.5, path_weight=100.0, realism_weight=100.0)
-    before = float(module.training_step(batch, 0)["loss"].detach())
-    plain = float(searching_module(searched_share=0.0).training_step(batch, 0)["loss"].detach())
+    weights = {"path_weight": 100.0, "realism_weight": 100.0}
+    before = float(searching_module(losses_from=0.5, **weights).training_step(batch, 0)["loss"].detach())
+    plain = float(searching_module().training_step(batch, 0)["loss"].detach())
     assert before == pytest.approx(plain)
-    later = float(searching_module(path_weight=100.0, realism_weight=100.0).training_step(batch, 0)["loss"].detach())
-    assert later > 2 * before
+    assert float(searching_module(**weights).training_step(batch, 0)["loss"].detach()) > 2 * before
 
 
 def test_a_share_of_the_scenes_is_searched() -> None:

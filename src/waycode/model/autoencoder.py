@@ -38,7 +38,7 @@ class Model(nn.Module):
         return Codebook(num_levels, self.config.token_dim)
 
     def encode_scene(self, scene: SceneFeatures, agents: Agents) -> SceneEmbedding:
-        """Embeds the scene around each modelled agent: R rows, the agents of the first scene first."""
+        """Embeds scenes, once for all their modelled agents: R rows, the agents of the first scene first."""
         return self.decoder.embed_scene(self.scene_encoder(scene, agents))
 
     def encode(

@@ -69,7 +69,7 @@ class AutoencoderModule(lightning.LightningModule):
             surprise = functional.cross_entropy(logits[: len(ids)].flatten(0, 1), ids.flatten(), reduction="none")
             importance = batch.importance[rows][: len(ids)]
             loss = loss + config.prior_weight * (surprise.view_as(ids).mean(dim=1) * importance).mean()
-        if self._ours_is_on:
+        if self._progress >= config.losses_from:
             loss = loss + self._losses_of_ours(mean, weights, scene, batch, generator)
         if config.collision_weight:
             others, others_valid, margin = futures_of_others(batch)
@@ -85,15 +85,11 @@ class AutoencoderModule(lightning.LightningModule):
     def _progress(self) -> float:
         return self.global_step / self.config.steps
 
-    @property
-    def _ours_is_on(self) -> bool:
-        return self._progress >= self.config.ours_from
-
     def _searched(
         self, scene: SceneEmbedding, future: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
     ) -> Int[Tensor, "r N"]:
         """Tokens that greedy search finds for the agents of the first scenes of the batch; the scenes are shuffled."""
-        num_scenes = round(self.config.searched_share * len(scene.tokens.tokens)) if self._ours_is_on else 0
+        num_scenes = round(self.config.searched_share * len(scene.tokens.tokens))
         part = scene.first(num_scenes)
         count = len(part.tokens.row)
         if count == 0:
