@@ -15,7 +15,7 @@ from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 
-os.environ.setdefault("OMP_WAIT_POLICY", "PASSIVE")  # as the command line does
+os.environ.setdefault("GOMP_SPINCOUNT", "3000")  # as the command line does
 
 import torch
 from torch.utils.flop_counter import FlopCounterMode

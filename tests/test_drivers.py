@@ -25,9 +25,8 @@ from waycode.driving import Driver, Observation, PerfectTracker, Trajectory
 from waycode.features import SegmentedMap, segment_map
 from waycode.objectives import DRIVING_OBJECTIVE, ObjectiveError, TerminalVariance, parse_objective
 from waycode.objectives.driving import TOTAL_WEIGHT
-from waycode.planner import View
+from waycode.planner import View, refinement
 from waycode.planner import planner as planner_module
-from waycode.planner import view as view_module
 from waycode.scene import MapFeatures, Route, Scene
 from waycode.search import RefineResult, refine
 from waycode.simulation.drivers import PAPER, ImitationDriver, LatentConfig, LatentDriver, PolicyConfig, latent
@@ -166,7 +165,7 @@ def test_a_deadline_ends_refinement_between_its_steps(
         return result
 
     encode = Planner.encode
-    monkeypatch.setattr(view_module, "refine", counted)
+    monkeypatch.setattr(refinement, "refine", counted)
     monkeypatch.setattr(latent, "time", SimpleNamespace(perf_counter=clock))
     monkeypatch.setattr(Planner, "encode", lambda *args, **options: replace(encode(*args, **options), clock=clock))
     driver = LatentDriver(config=replace(QUICK, refine_steps=4, deadline_s=deadline_s))

@@ -106,7 +106,7 @@ def test_noise_moves_by_the_rate_that_the_recipe_states() -> None:
     [
         pytest.param(NoiseConfig(target_ade_m=1e9, gamma=0.5, delta=2.0), 1.0, id="up by half of delta"),
         pytest.param(NoiseConfig(target_ade_m=1e9, gamma=0.5, delta=2.0, max_sigma=0.4), 0.4, id="bounded"),
-        pytest.param(NoiseConfig(target_ade_m=0.0, gamma=0.5, delta=2.0), 0.0, id="never below zero"),
+        pytest.param(NoiseConfig(target_ade_m=1e-6, gamma=0.5, delta=2.0), 0.0, id="never below zero"),
         pytest.param(NoiseConfig(target_ade_m=1e9, fixed_sigma=0.25), 0.25, id="fixed"),
     ],
 )

@@ -4,6 +4,7 @@ from dataclasses import replace
 
 import numpy as np
 import pytest
+import torch
 
 from roads import STEPS, candidates_in, cars, lanes_of, line, moved, road, shifted, straight
 from waycode.demo import bundled_dataset
@@ -76,6 +77,14 @@ def test_of_those_that_change_too_often_the_latest_is_best() -> None:
     late[:, 1] = np.interp(late[:, 0], [50, 80], [0, 3.5])
     stays, sooner, later = LaneChange(0)(candidates_in(road(), np.stack([straight(), shifted(3.5), late])))[:, 1]
     assert sooner > later > stays == 0
+
+
+def test_the_second_level_can_be_switched_off() -> None:
+    paths = np.stack([straight(), straight(y_m=1.0), shifted(3.5)])
+    guided, plain = (LaneChange(1, guided=guided)(candidates_in(road(), paths)) for guided in (True, False))
+    assert (guided[:, 1] != 0).any()
+    assert (plain[:, 1] == 0).all()
+    assert torch.equal(plain[:, [0, 2]], guided[:, [0, 2]])
 
 
 def test_the_last_level_is_the_distance_from_the_lane() -> None:

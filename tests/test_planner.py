@@ -492,3 +492,16 @@ def test_the_gate_needs_thresholds(planner: Planner, scene: Scene) -> None:
         view.candidates(513)
     with pytest.raises(PlannerError, match="asked for 0 candidates"):
         view.candidates(0)
+
+
+def test_equal_costs_are_ordered_by_certainty_or_by_the_codebook(planner: Planner) -> None:
+    view = planner.encode(sample_scenes()[0])
+
+    def equal(candidates: Candidates) -> Tensor:
+        return torch.zeros(len(candidates.position_m))
+
+    first = view.plan(equal, by_certainty=False, gate=False)
+    certain = view.plan(equal, gate=False)
+    assert first.tokens is not None
+    assert first.tokens.tolist() == [0, 0, 0]
+    assert np.linalg.norm(certain.std_m[-1]) <= np.linalg.norm(first.std_m[-1])

@@ -331,7 +331,7 @@ def test_figures_become_columns() -> None:
 def test_recipes_are_sound(name: str) -> None:
     config = RECIPES[name]()
     assert config.model.num_tokens == config.model.token_dim == 3
-    assert config.scenes_per_batch * config.agents_per_scene in (32, 64)
+    assert config.scenes_per_batch * config.agents_per_scene in (32, 64, 96)
 
 
 def test_the_papers_recipe_is_the_papers() -> None:

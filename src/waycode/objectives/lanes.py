@@ -32,12 +32,14 @@ class LaneChange(BaseObjective):
     First level: missing plus surplus lane changes, changes to the other side included. Second level (ours, not the
     paper's): for missing changes, the distance in metres to the line that should be crossed, for lanes of 3.5 m; for
     surplus changes, how early they happen, as a share of the time. It guides a search whose first tokens contain no
-    lane change yet. Third level: mean distance from the centre of the nearest lane. Not differentiable.
+    lane change yet; `guided=False` makes it zero. Third level: mean distance from the centre of the nearest lane. Not
+    differentiable.
     """
 
     count: int = 1
     _: KW_ONLY
     either_side: bool = False  # True as in the paper: `count` changes in total, to any side
+    guided: bool = True  # False as in the paper: the second level is zero
 
     @property
     def level_names(self) -> tuple[str, ...]:
@@ -54,7 +56,8 @@ class LaneChange(BaseObjective):
         missing = abs(self.count) - wanted
         wrong = missing.abs() + other
         amiss = torch.where(missing > 0, _HALF_LANE_M - leaning_m, changes.since_first)
-        return torch.stack([wrong.to(amiss), torch.where(wrong > 0, amiss, 0.0), changes.mean_offset_m], dim=1)
+        guide = torch.where(wrong > 0, amiss, 0.0) * float(self.guided)
+        return torch.stack([wrong.to(amiss), guide, changes.mean_offset_m], dim=1)
 
     def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
         changes = candidates.shared(count_lane_changes)

@@ -64,6 +64,7 @@ class View:
         depth: int | None = None,
         levels: int = 2,
         gate: bool = True,
+        by_certainty: bool = True,
         refine_steps: int = 0,
         refine_objective: Objective | str | None = None,
         deadline_s: float | None = None,
@@ -76,6 +77,8 @@ class View:
             depth: number of tokens; by default all that the model has.
             levels: codebook levels per dimension of a token (the paper's N_l).
             gate: rank plans that the model is uncertain of behind all others.
+            by_certainty: of candidates with equal costs, prefer the one that the model is most certain of (ours);
+                False keeps the order of the codebook.
             refine_steps: gradient steps after the search; they move the latents off the codebook's levels.
             refine_objective: the cost that gradient steps minimise; by default the differentiable parts of `objective`.
             deadline_s: time limit for search and refinement. The best plan found by then is returned.
@@ -88,8 +91,9 @@ class View:
             descent_cost(descended)  # raises before the search if the objective has no gradient
         began = self.clock()
         (plan,) = self.beam(
-            objective, count=1, beam_width=beam_width, depth=depth, levels=levels, gate=gate, deadline_s=deadline_s
-        )
+            objective, count=1, beam_width=beam_width, depth=depth, levels=levels, gate=gate,
+            by_certainty=by_certainty, deadline_s=deadline_s,
+        )  # fmt: skip
         left_s = None if deadline_s is None else deadline_s - (self.clock() - began)
         out_of_time = left_s is not None and left_s <= 0
         if refine_steps == 0 or out_of_time or plan.status in (PlanStatus.NO_COST, PlanStatus.DEADLINE):
@@ -105,13 +109,14 @@ class View:
         depth: int | None = None,
         levels: int = 2,
         gate: bool = True,
+        by_certainty: bool = True,
         deadline_s: float | None = None,
         explain: bool = True,
     ) -> list[Plan]:
         """The final beam of a search, best first.
 
         Args:
-            objective, beam_width, depth, levels, gate, deadline_s: as for `plan`.
+            objective, beam_width, depth, levels, gate, by_certainty, deadline_s: as for `plan`.
             count: number of plans to return; by default the whole beam.
             explain: compute `Plan.costs`, `Plan.trace` and `Plan.log_probability`, which takes a few milliseconds.
         """
@@ -123,8 +128,9 @@ class View:
             raise PlannerError(f"deadline_s is {deadline_s}, expected a number of seconds of at least 0")
         limits, began = gate_limits(self.sigma_max_m, depth) if gate else None, self.clock()
         found = self._search(
-            objective, depth, beam_width=beam_width, levels=levels, limits=limits, deadline_s=deadline_s
-        )
+            objective, depth, beam_width=beam_width, levels=levels, limits=limits, by_certainty=by_certainty,
+            deadline_s=deadline_s,
+        )  # fmt: skip
         timings_s = {"encode": self.encode_s, "search": self.clock() - began}
         codes = self.model.codebook(levels).codes(found.ids[0])
         trace = found.trace.to_table(0) if explain else None
@@ -322,6 +328,7 @@ class View:
         beam_width: int,
         levels: int,
         limits: Mapping[int, float] | None,
+        by_certainty: bool,
         deadline_s: float | None,
     ) -> SearchResult[Candidates]:
         """Beam search over the decoder's prefixes; `limits` are the gate's thresholds."""
@@ -347,7 +354,7 @@ class View:
             depth=depth,
             beam_width=beam_width,
             gate=None if limits is None else lambda candidates, _: too_uncertain(candidates, limits)[None],
-            tie_break=lambda candidates: candidates.final_std_m[None],  # among equal costs, the most certain (ours)
+            tie_break=(lambda candidates: candidates.final_std_m[None]) if by_certainty else None,
             deadline_s=deadline_s,
             clock=self.clock,
             device=self.embedding.velocity_mps.device,
