@@ -1,0 +1,37 @@
+"""docs/results.md is what the reports say, and the reports are of test seeds."""
+
+import importlib.util
+import json
+from pathlib import Path
+from types import ModuleType
+
+import pytest
+
+DOCS = Path(__file__).parent.parent / "docs"
+REPORTS = sorted((DOCS / "results").glob("*/*.json"))
+
+
+@pytest.fixture(scope="module")
+def results() -> ModuleType:
+    spec = importlib.util.spec_from_file_location("results", DOCS / "results.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def test_the_page_is_generated(results: ModuleType) -> None:
+    assert results.PAGE.read_text() == results.page(), "run: python docs/results.py"
+
+
+@pytest.mark.parametrize("path", REPORTS, ids=lambda path: f"{path.parent.name}-{path.stem}")
+def test_reports_are_of_test_seeds(path: Path) -> None:
+    report = json.loads(path.read_text())
+    assert report["seed_role"] == "test"
+    assert report["published"]
+    assert report["num_episodes"] > 20
+
+
+def test_there_are_reports() -> None:
+    assert len(REPORTS) >= 5
