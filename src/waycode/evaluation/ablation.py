@@ -28,12 +28,11 @@ from waycode.training.config import TrainingConfig, override, small, small_paper
 from waycode.training.run import Hooks, last_step, train
 
 FULL, PAPER = "all of ours", "paper"
-# Name of a variant -> settings that differ from the recipe.
+# Name of a variant -> settings that differ from the recipe, by which an addition is switched off.
 WITHOUT: dict[str, tuple[str, ...]] = {
     "no tightening noise target": ("noise.final_target_ade_m=none",),
     "no search in the loop": ("searched_share=0", "teaching_weight=0", "prior_weight=0", "model.prior=false"),
     "no teaching of the encoder": ("teaching_weight=0",),
-    "one pass of the encoder": ("model.encoder_passes=1",),
     "no rounded share": ("noise.rounded_share=0",),
     "no map correction": ("model.correction_width=0",),
     "one output per step": ("model.spline_points=none", "model.correction_width=0"),
@@ -44,7 +43,8 @@ WITHOUT: dict[str, tuple[str, ...]] = {
     "no mirroring": ("mirror=false",),
     "no balancing": ("balance=false",),
 }
-VARIANTS = (FULL, *WITHOUT, PAPER)
+WITH = {"two passes of the encoder": ("model.encoder_passes=2",)}  # switched on
+VARIANTS = (FULL, *WITHOUT, *WITH, PAPER)
 _EDGE = "edge_contact"
 
 
@@ -69,7 +69,7 @@ def variant_config(name: str, *, steps: int) -> TrainingConfig:
         name: of the variant.
         steps: of training; validation is left to the end.
     """
-    config = small_paper() if name == PAPER else override(small(), WITHOUT.get(name, ()))
+    config = small_paper() if name == PAPER else override(small(), (WITHOUT | WITH).get(name, ()))
     return replace(config, steps=steps, validate_every=steps)
 
 
