@@ -101,7 +101,8 @@ def _guidance(task: str, report: Mapping[str, Any]) -> Iterator[str]:
 
 def _heading(title: str, name: str, report: Mapping[str, Any]) -> Iterator[str]:
     yield from (f"### {title}", "")
-    command = f"waycode eval {name} --model {report['model']} --data {report['data']} --publish"
+    options = f"--model {report['model']} --data {report['data']} --scenes {report['num_scenes']} --publish"
+    command = f"waycode eval {name} {options}"
     data = f"data seed {report['data_seed']}, settings `{report['settings_sha256'][:12]}`"
     scenes = f"{report['num_scenes']} scenes of {report['num_episodes']} episodes"
     yield f"`{command}`: {scenes}, {data}, bootstrap seed {report['seed']}."
