@@ -39,11 +39,11 @@ from waycode.evaluation.reconstruction_report import (
 )
 from waycode.evaluation.report import EvaluationError, Provenance, chosen_indices, evenly_chosen
 from waycode.model import Model, PrefixDecoder, search_codes
+from waycode.model.autoencoder import average_displacement_m
 from waycode.model.bottleneck import quantise
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
 from waycode.training.config import tiny
-from waycode.training.losses import average_displacement_m
 
 
 @pytest.fixture(scope="module")

@@ -9,12 +9,12 @@ from torch import Tensor
 
 from waycode.demo import bundled_dataset
 from waycode.features import Batch, collate, extract
+from waycode.model.autoencoder import average_displacement_m
 from waycode.model.bottleneck import prefix_probabilities
 from waycode.training.config import NestedDropout, NoiseConfig, TrainingConfig, tiny
 from waycode.training.examples import modelled_agents
 from waycode.training.losses import (
     acceleration_error_mps2,
-    average_displacement_m,
     beta_nll,
     collision_penalty_m,
     futures_of_others,

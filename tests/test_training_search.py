@@ -102,7 +102,7 @@ def test_a_second_pass_of_the_encoder_sees_what_the_first_decodes_to() -> None:
     twice = model.encode(future, valid, scene)
 
     def first_pass() -> Tensor:
-        keys_values = model.trajectory_encoder.scene_keys_values(scene.tokens)
+        keys_values = model.trajectory_encoder.blocks.scene_keys_and_values(scene.tokens.tokens)
         return model.trajectory_encoder(future, valid, scene.tokens, keys_values).tanh()
 
     once = first_pass()

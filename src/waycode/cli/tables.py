@@ -379,17 +379,13 @@ def closed_loop_tables(
 
 def ablation_table(report: "AblationReport") -> RenderableType:
     """A row per measure, a column per variant: shares in %, errors in m, each with half of its interval."""
-    table = Table("", *report.rows, box=box.SIMPLE_HEAD, title=f"ablation, {report.steps:,} steps each")
+    table = _table(f"ablation, {report.steps:,} steps each", "", *report.rows)
     for name in dict.fromkeys(name for measures in report.rows.values() for name in measures):
         is_share = name.endswith(("success", "edge_contact"))
-        cells = [_half_width(measures.get(name), percent=is_share) for measures in report.rows.values()]
+        scale, digits = (100.0, 1) if is_share else (1.0, 3)
+        cells = [
+            _interval(measures[name], scale=scale, digits=digits) if name in measures else "-"
+            for measures in report.rows.values()
+        ]
         table.add_row(f"{name} {'%' if is_share else 'm'}", *cells)
     return table
-
-
-def _half_width(estimate: "Estimate | None", *, percent: bool) -> str:
-    if estimate is None:
-        return "-"
-    scale, digits = (100, 1) if percent else (1, 3)
-    half = (estimate.high - estimate.low) / 2
-    return f"{scale * estimate.mean:.{digits}f} ± {scale * half:.{digits}f}"

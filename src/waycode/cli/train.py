@@ -76,7 +76,6 @@ class Train:
         import torch
 
         from waycode.dataset.dataset import Dataset
-        from waycode.dataset.seeds import check_not_test
         from waycode.evaluation.reconstruction import ReconstructionFigures
         from waycode.training.callbacks import RunStopped
         from waycode.training.run import Hardware, last_step, train
@@ -84,8 +83,6 @@ class Train:
         hardware = Hardware(accelerator=self.accelerator, devices=self.devices, precision=self.precision)
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
         figures, num_scenes = ReconstructionFigures(num_scenes=self.val_scenes), len(Dataset(self.data))
-        for folder in (self.data, self.val):
-            check_not_test(Dataset(folder))
         figures.check(Dataset(self.val))
         resumed = self.resume and self.out.exists()
         try:

@@ -11,6 +11,7 @@ from pathlib import Path
 import numpy as np
 
 from waycode.dataset.dataset import Dataset
+from waycode.dataset.seeds import check_not_test
 from waycode.evaluation.guidance import (
     ALL_CROSSINGS,
     SUCCESS,
@@ -102,7 +103,9 @@ def ablation_report(
         on_variant: called with the name of each variant before it is trained.
         hooks: progress of the training, and requests to stop.
     """
-    training = Dataset(data).info
+    training = Dataset(data)
+    for dataset in (training, Dataset(validation), Dataset(crossings)):
+        check_not_test(dataset)  # before hours of training
     rows = {}
     for name in variants:
         on_variant(name)
@@ -119,7 +122,7 @@ def ablation_report(
         provenance=Provenance.of(Dataset(validation), model=f"variants in {out}"),
         steps=steps,
         training_data=str(data),
-        training_sha256=training.settings_sha256,
+        training_sha256=training.info.settings_sha256,
         rows=rows,
     )
 

@@ -18,6 +18,7 @@ from waycode.evaluation.metrics import OFFICIAL_SAMPLING_S, displacement_errors_
 from waycode.evaluation.report import EvaluationError, evenly_chosen
 from waycode.features import Example, collate, extract
 from waycode.model import MeanAndStd, Model, PrefixDecoder, SceneEmbedding, search_codes
+from waycode.model.autoencoder import average_displacement_m
 from waycode.model.bottleneck import quantise
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
@@ -211,16 +212,8 @@ def refined_reconstruction(
         steps: number of gradient steps.
     """
     return refine(
-        decode.decode, lambda decoded: _mean_distance_m(decoded, future_m, valid)[:, 0], latents, steps=steps
+        decode.decode, lambda decoded: average_displacement_m(decoded[0], future_m, valid)[:, 0], latents, steps=steps
     ).latents
-
-
-def _mean_distance_m(
-    decoded: MeanAndStd, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
-) -> Float[Tensor, "R K"]:
-    """Mean distance of K candidates per agent from the recorded positions."""
-    distance = (decoded[0] - future_m[:, None]).norm(dim=-1) * valid[:, None]
-    return distance.sum(dim=-1) / valid.sum(dim=-1).clamp(min=1)[:, None]
 
 
 def _stack(values: list[Tensor]) -> np.ndarray:

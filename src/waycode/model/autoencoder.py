@@ -45,7 +45,7 @@ class Model(nn.Module):
         self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneEmbedding
     ) -> Float[Tensor, "R N D"]:
         """Latents in [-1, 1] of trajectories in their agents' frames; steps that are not valid are ignored."""
-        keys_values = self.trajectory_encoder.scene_keys_values(scene.tokens)
+        keys_values = self.trajectory_encoder.blocks.scene_keys_and_values(scene.tokens.tokens)
         logits = self.trajectory_encoder(future_m, valid, scene.tokens, keys_values)
         for _ in range(1, self.config.encoder_passes):
             with torch.no_grad():
@@ -126,13 +126,18 @@ def search_codes(
         levels: levels per latent dimension.
         beam_width: 1 is greedy search.
     """
-
-    def error_m(decoded: MeanAndStd) -> Tensor:
-        distance = (decoded[0] - future_m[:, None]).norm(dim=-1) * valid[:, None]
-        return distance.sum(dim=-1) / valid.sum(dim=-1).clamp(min=1)[:, None]
-
     found = beam_search(
-        PrefixDecoder(model, scene), error_m, codebook=model.codebook(levels), num_rows=len(future_m),
-        depth=model.config.num_tokens, beam_width=beam_width, device=future_m.device,
+        PrefixDecoder(model, scene), lambda decoded: average_displacement_m(decoded[0], future_m, valid),
+        codebook=model.codebook(levels), num_rows=len(future_m), depth=model.config.num_tokens,
+        beam_width=beam_width, device=future_m.device,
     )  # fmt: skip
     return found.ids[:, 0]
+
+
+def average_displacement_m(
+    mean_m: Float[Tensor, "R K T 2"], future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
+) -> Float[Tensor, "R K"]:
+    """Mean distance of K trajectories per row from the given one, over its valid steps; 0 if there are none."""
+    weight = valid[:, None].to(mean_m)
+    distance = (mean_m - future_m[:, None]).norm(dim=-1)
+    return (distance * weight).sum(dim=-1) / weight.sum(dim=-1).clamp(min=1)

@@ -124,7 +124,7 @@ class Decoder(nn.Module):
         """Keys and values of the scene for every layer."""
         return SceneEmbedding(
             tokens=tokens,
-            keys_values=tuple(block.attend_scene.keys_and_values(tokens.tokens) for block in self.blocks),
+            keys_values=self.blocks.scene_keys_and_values(tokens.tokens),
             map_embedding=None if self.correction is None else self.correction.embed_meaning(tokens.tokens),
         )
 

@@ -31,6 +31,12 @@ def join_heads(x: Float[Tensor, "*batch h L e"]) -> Float[Tensor, "*batch L d"]:
     return x.transpose(-2, -3).flatten(-2)
 
 
+def _keys_and_values(projected: Float[Tensor, "*batch L two_d"], heads: int) -> KeysValues:
+    """Splits the output of a projection in keys and values, each [*, h, L, e]."""
+    key, value = projected.chunk(2, dim=-1)
+    return split_heads(key, heads), split_heads(value, heads)
+
+
 class Attention(nn.Module):
     """Multi-head attention; keys and values are computed apart from the queries, so that they can be cached."""
 
@@ -43,8 +49,7 @@ class Attention(nn.Module):
 
     def keys_and_values(self, x: Tensor) -> KeysValues:
         """[*, L, d] -> keys and values [*, h, L, e]."""
-        key, value = self.key_value(x).chunk(2, dim=-1)
-        return split_heads(key, self.heads), split_heads(value, self.heads)
+        return _keys_and_values(self.key_value(x), self.heads)
 
     def forward(self, x: Tensor, key: Tensor, value: Tensor, mask: Tensor | None = None) -> Tensor:
         """Queries from x [*, Lq, d] attend to keys [*, h, Lk, e]; `mask` is true where they may."""
@@ -76,8 +81,7 @@ class RelativeAttention(nn.Module):
 
     def keys_and_values(self, x: Float[Tensor, "B S d"]) -> KeysValues:
         """The shared parts W x_j of keys and values, each [B, h, S, e]."""
-        key, value = self.key_value(x).chunk(2, dim=-1)
-        return split_heads(key, self.heads), split_heads(value, self.heads)
+        return _keys_and_values(self.key_value(x), self.heads)
 
     def forward(
         self,
@@ -201,6 +205,10 @@ class Blocks(nn.ModuleList):
 
     def __iter__(self) -> Iterator[Block]:
         return cast("Iterator[Block]", super().__iter__())
+
+    def scene_keys_and_values(self, tokens: Float[Tensor, "B S d"]) -> tuple[KeysValues, ...]:
+        """Keys and values of the scene tokens for the cross-attention of every layer."""
+        return tuple(block.attend_scene.keys_and_values(tokens) for block in self)
 
 
 def causal_mask(length: int, device: torch.device) -> Bool[Tensor, "L L"]:

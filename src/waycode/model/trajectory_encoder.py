@@ -43,10 +43,6 @@ class TrajectoryEncoder(nn.Module):
             self.embed_error = mlp(2 * steps, 2 * width, width)
         self.register_buffer("mask", self._mask(), persistent=False)
 
-    def scene_keys_values(self, scene: SceneTokens) -> tuple[KeysValues, ...]:
-        """Keys and values of the scene for every layer: the same for all passes."""
-        return tuple(block.attend_scene.keys_and_values(scene.tokens) for block in self.blocks)
-
     def forward(
         self,
         future_m: Float[Tensor, "R T 2"],
@@ -61,7 +57,7 @@ class TrajectoryEncoder(nn.Module):
             future_m: positions at the future steps, in the agent's frame at the current step.
             valid: true where the position was observed.
             scene: the scene around each agent.
-            keys_values: `scene_keys_values` of it.
+            keys_values: of its tokens, for the blocks: the same for all passes.
             before: the pass before this one, which this one corrects; None for the first.
         """
         count = self.config.num_tokens

@@ -103,16 +103,11 @@ def model_card(
         f"- noise of the tokens at the end: sigma {sigma:.3f}",
         f"- learning rate {config.learning_rate:g}, seed {config.seed}",
     ]
-    switches = additions(config)
-    about_method = [
-        f"- {title}: {', '.join(name for name, is_on in switches.items() if is_on == wanted) or 'none'}"
-        for title, wanted in (("beyond the paper", True), ("available, switched off", False))
-    ]
     if data.init:
         about_training.append(f"- began with the weights of {data.init}")
     sections = {
         "Model": about_model,
-        "Method": about_method,
+        "Method": _method_lines(config),
         "Data": about_data,
         "Training": about_training,
         "Reconstruction": _result_lines(figures, thresholds),
@@ -128,6 +123,14 @@ def table_of(figures: Mapping[str, float]) -> dict[str, list[float]]:
     for name, value in figures.items():
         table.setdefault(name.rpartition("/")[0], []).append(value)
     return table
+
+
+def _method_lines(config: TrainingConfig) -> list[str]:
+    switches = additions(config)
+    return [
+        f"- {title}: {', '.join(name for name, is_on in switches.items() if is_on == wanted) or 'none'}"
+        for title, wanted in (("beyond the paper", True), ("available, switched off", False))
+    ]
 
 
 def _dataset(info: DatasetInfo) -> str:

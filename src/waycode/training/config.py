@@ -116,7 +116,7 @@ def small() -> TrainingConfig:
     return TrainingConfig(
         model=ModelConfig(),
         # 1e-3 per step and a lax target at first, so that sigma is at its bound after a tenth of the run: only then are
-        # later tokens used. The target tightens below the error of the noisy tokens at the end, and sigma comes down.
+        # later tokens used. The target reaches the error of noisy tokens in the last steps, where sigma begins to fall.
         noise=NoiseConfig(
             target_ade_m=6.0, final_target_ade_m=1.0, gamma=0.9, delta=0.01, max_sigma=0.5, rounded_share=0.25
         ),
@@ -127,7 +127,7 @@ def small() -> TrainingConfig:
 
 
 def small_paper() -> TrainingConfig:
-    """The recipe of the bundled model `sumo-paper`: the paper's method alone, with size and budget of `small`."""
+    """The paper's method alone, with the size and the budget of `small`."""
     base = small()
     model = replace(base.model, spline_points=None, correction_width=0, reachability=False, prior=False)
     return TrainingConfig(

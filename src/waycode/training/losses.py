@@ -31,13 +31,6 @@ def beta_nll(
     return _mean_over_time(weighted, valid)
 
 
-def average_displacement_m(
-    mean_m: Float[Tensor, "R K T 2"], future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
-) -> Float[Tensor, "R K"]:
-    """ADE over the whole horizon."""
-    return _mean_over_time((mean_m - future_m[:, None]).norm(dim=-1), valid)
-
-
 def path_deviation_m(
     mean_m: Float[Tensor, "R K T 2"], future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
 ) -> Float[Tensor, "R K"]:

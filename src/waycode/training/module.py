@@ -12,11 +12,11 @@ from torch.nn import functional
 
 from waycode.features import Agents, Batch, SceneFeatures
 from waycode.model import Model, SceneEmbedding, search_codes
+from waycode.model.autoencoder import average_displacement_m
 from waycode.model.bottleneck import prefix_probabilities, quantise_straight_through, sample_prefix
 from waycode.training.config import NestedDropout, TrainingConfig
 from waycode.training.losses import (
     acceleration_error_mps2,
-    average_displacement_m,
     beta_nll,
     collision_penalty_m,
     futures_of_others,

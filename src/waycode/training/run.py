@@ -17,6 +17,7 @@ from lightning.pytorch.loggers import TensorBoardLogger
 
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.files import is_leftover, only_writer, replace_file
+from waycode.dataset.seeds import check_not_test
 from waycode.model.saved import MODEL_FOLDER, RUN_FILE, load_model
 from waycode.training.callbacks import Journal, StepReport, Stopping, Validate, Validation, ValidationReport
 from waycode.training.card import TrainingData, is_free
@@ -94,6 +95,8 @@ def train(
     hooks = hooks or Hooks()
     _check_folder(out, config, resume=resume)
     validation_data = Dataset(validation)
+    for dataset in (Dataset(data), validation_data):
+        check_not_test(dataset)
     check_fit(validation_data, config.model.features)
     lightning.seed_everything(config.seed, verbose=False)
     module = AutoencoderModule(config)
