@@ -119,7 +119,7 @@ def report_parts(module: AutoencoderModule, batch: Batch, *, rounds: int) -> Non
         with watch.part("scene encoder, forward"):
             scene = model.encode_scene(batch.scene, batch.agents)
         with watch.part("trajectory encoder, forward"):
-            latents = model.apply_bottleneck(model.encode(future, valid, scene), 0.3)
+            latents = model.encode(future, valid, scene)
         with watch.part("decoder, forward"):
             model.decoder.decode_all_prefixes(latents, scene)
         with watch.part("search in the loop"), torch.no_grad():

@@ -40,7 +40,6 @@ from waycode.evaluation.reconstruction_report import (
 from waycode.evaluation.report import EvaluationError, Provenance, chosen_indices, evenly_chosen
 from waycode.model import Model, PrefixDecoder, search_codes
 from waycode.model.autoencoder import average_displacement_m
-from waycode.model.bottleneck import quantise
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
 from waycode.training.config import tiny
@@ -107,8 +106,7 @@ def test_search_beats_any_code_of_the_encoder_by_its_own_measure(model: Model) -
             )
             for levels in (2, 3)
         }
-        latents = one_token.encode(future, valid, memory)
-        codes |= {f"encoder {levels}": quantise(latents, levels) for levels in (2, 3)}
+        codes |= {f"encoder {levels}": one_token.encode(future, valid, memory, levels=levels) for levels in (2, 3)}
         error = {
             name: average_displacement_m(one_token.decode(code[:, None], memory)[0], future, valid)[:, 0]
             for name, code in codes.items()

@@ -25,6 +25,7 @@ from tiny_model import (
 )
 from waycode.features import FeatureConfig
 from waycode.model import Bottleneck, Model, ModelConfig
+from waycode.model.bottleneck import draw_noise
 
 VARIANTS: list[dict[str, Any]] = [
     {},
@@ -64,7 +65,7 @@ def test_every_variant_runs_forward_and_backward(variant: dict[str, Any]) -> Non
     latents = model.encode(future, valid, embedding)
     assert latents.shape == (4, config.num_tokens, config.token_dim)
     assert latents.abs().max() <= 1
-    noisy = model.apply_bottleneck(latents, 0.2, torch.Generator().manual_seed(0))
+    noisy = model.apply_bottleneck(latents, draw_noise(latents.shape, 0.2, torch.Generator().manual_seed(0)))
     mean, std = model.decoder.decode_all_prefixes(noisy, embedding)
     assert mean.shape == std.shape == (4, config.num_tokens, config.features.future_steps, 2)
     loss = ((mean - future[:, None]).square() / std + std.log()).mean()
@@ -237,8 +238,9 @@ def test_tokens_of_one_scene_can_be_decoded_in_another() -> None:
         ),
         (
             {"causal": False, "prior": True},
-            "prior is true, expected false if causal is false: a prior reads the states of prefixes",
+            "prior is true, expected false if causal is false: it reads the states of prefixes",
         ),
+        ({"causal": False, "feedback": True}, "feedback is true, expected false if causal is false"),
     ],
     ids=str,
 )

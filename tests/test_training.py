@@ -95,8 +95,8 @@ def test_settings_change_nested_fields() -> None:
         tiny(),
         [
             "model.width=48", "model.heads=6", "noise.target_ade_m=0.8", "model.neighbours=none", "model.causal=false",
-            "model.prior=false", "nested_dropout=off", "noise.fixed_sigma=0.3", "model.features.dt_s=0.5",
-            "model.bottleneck=fsq",
+            "model.prior=false", "model.feedback=false", "nested_dropout=off", "noise.fixed_sigma=0.3",
+            "model.features.dt_s=0.5", "model.bottleneck=fsq",
         ],
     )  # fmt: skip
     assert (config.model.width, config.model.heads, config.model.neighbours) == (48, 6, None)

@@ -10,6 +10,7 @@ from torch import Tensor
 from tiny_model import batch_of, crowd, futures_of, sample_scenes, tiny_config, tiny_model
 from waycode.features import Batch
 from waycode.model import search_codes
+from waycode.model.bottleneck import quantise
 from waycode.training.config import NoiseConfig, TrainingConfig, override, small, small_paper
 from waycode.training.config import additions as what_is_ours
 from waycode.training.module import AutoencoderModule
@@ -95,22 +96,41 @@ def test_the_papers_recipe_has_nothing_of_ours_but_the_encoding() -> None:
     assert sum(what_is_ours(small()).values()) >= 10
 
 
-def test_a_second_pass_of_the_encoder_sees_what_the_first_decodes_to() -> None:
-    model, batch = tiny_model(encoder_passes=2), batch_of(crowd())
+def test_with_feedback_a_latent_answers_what_became_of_those_before_it() -> None:
+    model, batch = tiny_model(feedback=True), batch_of(crowd())
     scene = model.encode_scene(batch.scene, batch.agents)
     future, valid = futures_of(batch)
-    twice = model.encode(future, valid, scene)
 
-    def first_pass() -> Tensor:
-        keys_values = model.trajectory_encoder.blocks.scene_keys_and_values(scene.tokens.tokens)
-        return model.trajectory_encoder(future, valid, scene.tokens, keys_values).tanh()
+    def disturbed(place: int) -> tuple[Tensor, Tensor]:
+        def channel(latents: Tensor, first: int) -> Tensor:
+            return latents + (0.5 if first == place else 0.0)
 
-    once = first_pass()
-    assert (twice - once).abs().max() > 1e-3
+        return model.transmit(future, valid, scene, channel)
+
+    undisturbed, received = disturbed(-1)
+    assert torch.equal(undisturbed, received)
+    for place in range(3):
+        sent, received = disturbed(place)
+        torch.testing.assert_close(received[:, place], sent[:, place] + 0.5)
+        torch.testing.assert_close(sent[:, : place + 1], undisturbed[:, : place + 1])  # causal
+        assert place == 2 or (sent[:, place + 1 :] - undisturbed[:, place + 1 :]).abs().amax(dim=(0, 2)).min() > 1e-4
     with torch.no_grad():
-        model.decoder.head.get_parameter("2.bias").add_(1.0)  # another decoder: only the second pass changes
-    assert torch.equal(first_pass(), once)
-    assert (model.encode(future, valid, scene) - twice).abs().max() > 1e-4
+        model.decoder.head.get_parameter("2.bias").add_(1.0)  # another decoder: only the first latent stays
+    other = model.encode(future, valid, scene)
+    torch.testing.assert_close(other[:, 0], undisturbed[:, 0])
+    assert (other[:, 1:] - undisturbed[:, 1:]).abs().max() > 1e-4
+
+
+def test_without_feedback_a_rounded_code_is_the_continuous_one_rounded() -> None:
+    batch = batch_of(crowd())
+    future, valid = futures_of(batch)
+    for feedback in (False, True):
+        model = tiny_model(feedback=feedback)
+        scene = model.encode_scene(batch.scene, batch.agents)
+        rounded, continuous = model.encode(future, valid, scene, levels=2), model.encode(future, valid, scene)
+        assert rounded.abs().eq(1).all()
+        assert torch.equal(rounded[:, 0], quantise(continuous, 2)[:, 0])
+        assert feedback or torch.equal(rounded, quantise(continuous, 2))
 
 
 def test_settings_of_ours_have_bounds() -> None:

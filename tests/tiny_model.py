@@ -26,11 +26,12 @@ FEATURES = FeatureConfig(points_per_segment=6, segment_length_m=15.0, history_st
 
 
 def tiny_config(**changes: Any) -> ModelConfig:
-    """A small configuration; without a prior if the decoder is not causal, without a correction if it has no spline."""
+    """A small configuration; neither prior nor feedback if it is not causal, no correction if it has no spline."""
     settings: dict[str, Any] = {
         "features": FEATURES, "width": 16, "heads": 2, "feed_forward": 32, "scene_layers": 2, "encoder_layers": 2,
         "decoder_layers": 3, "relation_width": 12, "max_scene_tokens": 40, "neighbours": 6, "spline_points": 6,
         "spread_points": 4, "nearby_polylines": 30, "prior": changes.get("causal", True),
+        "feedback": changes.get("causal", True),
         "correction_width": 64 if changes.get("spline_points", 6) else 0,
     }  # fmt: skip
     return ModelConfig(**{**settings, **changes})

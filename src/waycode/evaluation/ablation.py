@@ -32,6 +32,7 @@ FULL, PAPER = "all of ours", "paper"
 # Name of a variant -> settings that differ from the recipe, by which an addition is switched off.
 WITHOUT: dict[str, tuple[str, ...]] = {
     "no tightening noise target": ("noise.final_target_ade_m=none",),
+    "no feedback to the encoder": ("model.feedback=false",),
     "no search in the loop": ("searched_share=0", "teaching_weight=0", "prior_weight=0", "model.prior=false"),
     "no teaching of the encoder": ("teaching_weight=0",),
     "no rounded share": ("noise.rounded_share=0",),
@@ -44,8 +45,7 @@ WITHOUT: dict[str, tuple[str, ...]] = {
     "no mirroring": ("mirror=false",),
     "no balancing": ("balance=false",),
 }
-WITH = {"two passes of the encoder": ("model.encoder_passes=2",)}  # switched on
-VARIANTS = (FULL, *WITHOUT, *WITH, PAPER)
+VARIANTS = (FULL, *WITHOUT, PAPER)
 _EDGE = "edge_contact"
 
 
@@ -70,7 +70,7 @@ def variant_config(name: str, *, steps: int) -> TrainingConfig:
         name: of the variant.
         steps: of training; validation is left to the end.
     """
-    config = small_paper() if name == PAPER else override(small(), (WITHOUT | WITH).get(name, ()))
+    config = small_paper() if name == PAPER else override(small(), WITHOUT.get(name, ()))
     return replace(config, steps=steps, validate_every=steps)
 
 

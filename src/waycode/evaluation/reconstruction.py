@@ -19,7 +19,6 @@ from waycode.evaluation.report import EvaluationError, evenly_chosen
 from waycode.features import Example, collate, extract
 from waycode.model import MeanAndStd, Model, PrefixDecoder, SceneEmbedding, search_codes
 from waycode.model.autoencoder import average_displacement_m
-from waycode.model.bottleneck import quantise
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
 from waycode.search import refine
@@ -175,7 +174,7 @@ def _reconstruct(
     future_m: Float[Tensor, "R T 2"],
     valid: Bool[Tensor, "R T"],
 ) -> MeanAndStd:
-    """Trajectories from 1 to N tokens, as N candidates per agent; `latents` is the encoder's code."""
+    """Trajectories from 1 to N tokens, as N candidates per agent; `latents` is the encoder's continuous code."""
     levels, decode = method.num_levels, PrefixDecoder(model, embedding)
     if method.refine_steps:
         parts = []
@@ -188,7 +187,7 @@ def _reconstruct(
         ids = search_codes(model, embedding, future_m, valid, levels=levels, beam_width=method.beam_width)
         codes = model.codebook(levels).codes(ids)
     else:
-        codes = latents if levels is None else quantise(latents, levels)
+        codes = latents if levels is None else model.encode(future_m, valid, embedding, levels=levels)
     return model.decoder.decode_all_prefixes(codes, embedding)
 
 

@@ -3,17 +3,22 @@
 R rows (an agent in a scene), K candidates, n of N latent tokens, D latent dimension, T future steps.
 """
 
+from collections.abc import Callable
+
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor, nn
 
 from waycode.features import Agents, SceneFeatures
-from waycode.model.bottleneck import add_noise, quantise_straight_through
+from waycode.model.bottleneck import quantise, quantise_straight_through
 from waycode.model.config import Bottleneck, ModelConfig
 from waycode.model.decoder import Decoder, MeanAndStd, PrefixCache, SceneEmbedding
 from waycode.model.scene_encoder import SceneEncoder
-from waycode.model.trajectory_encoder import EncoderPass, TrajectoryEncoder
+from waycode.model.trajectory_encoder import TrajectoryEncoder
 from waycode.search import Codebook, beam_search
+
+# From latents [R, n, D] and the place of the first of them to what the decoder receives.
+Channel = Callable[[Tensor, int], Tensor]
 
 
 class Model(nn.Module):
@@ -42,25 +47,60 @@ class Model(nn.Module):
         return self.decoder.embed_scene(self.scene_encoder(scene, agents))
 
     def encode(
-        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneEmbedding
+        self,
+        future_m: Float[Tensor, "R T 2"],
+        valid: Bool[Tensor, "R T"],
+        scene: SceneEmbedding,
+        *,
+        levels: int | None = None,
     ) -> Float[Tensor, "R N D"]:
-        """Latents in [-1, 1] of trajectories in their agents' frames; steps that are not valid are ignored."""
-        keys_values = self.trajectory_encoder.blocks.scene_keys_and_values(scene.tokens.tokens)
-        logits = self.trajectory_encoder(future_m, valid, scene.tokens, keys_values)
-        for _ in range(1, self.config.encoder_passes):
-            with torch.no_grad():
-                mean_m, _ = self.decoder.decode_all_prefixes(logits.tanh(), scene)
-            before = EncoderPass(logits=logits, error_m=future_m[:, None] - mean_m)
-            logits = self.trajectory_encoder(future_m, valid, scene.tokens, keys_values, before)
-        return torch.tanh(logits)
+        """The encoder's codes of trajectories: latents in [-1, 1].
+
+        Args:
+            future_m: positions in the agents' frames.
+            valid: which of them were observed; the others are ignored.
+            scene: the embedding of the same rows.
+            levels: rounds the latents to so many levels; None keeps them continuous.
+        """
+
+        def channel(latents: Tensor, first: int) -> Tensor:
+            return latents if levels is None else quantise(latents, levels)
+
+        return self.transmit(future_m, valid, scene, channel)[1]
+
+    def transmit(
+        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneEmbedding, channel: Channel
+    ) -> tuple[Float[Tensor, "R N D"], Float[Tensor, "R N D"]]:
+        """Latents of trajectories as they are sent, and as the decoder receives them through a channel.
+
+        Args:
+            future_m, valid, scene: as in `encode`.
+            channel: what is received instead of latents.
+        """
+        encoder = self.trajectory_encoder
+        states = encoder(future_m, valid, scene.tokens, encoder.blocks.scene_keys_and_values(scene.tokens.tokens))
+        if not self.config.feedback:
+            latents = encoder.latents(states)
+            return latents, channel(latents, 0)
+        cache: PrefixCache | None = None
+        sent: list[Tensor] = []
+        received: list[Tensor] = []
+        for place, state in enumerate(states.unbind(dim=1)):
+            if place > 0:
+                with torch.no_grad():
+                    cache, (mean_m, _) = self.decoder.extend(cache, received[-1][:, None], scene)
+                state = state + encoder.correction(state, future_m - mean_m[:, 0], valid, cache.state[:, 0])
+            sent.append(encoder.latents(state[:, None]))
+            received.append(channel(sent[-1], place))
+        return torch.cat(sent, dim=1), torch.cat(received, dim=1)
 
     def apply_bottleneck(
-        self, latents: Float[Tensor, "R N D"], sigma: float, generator: torch.Generator | None = None
-    ) -> Float[Tensor, "R N D"]:
-        """Latents as the decoder gets them in training: with noise of `sigma`, or quantised (FSQ)."""
+        self, latents: Float[Tensor, "R n D"], noise: Float[Tensor, "R n D"]
+    ) -> Float[Tensor, "R n D"]:
+        """Latents as the decoder gets them in training: noisy (soft quantisation, equation 1), or rounded (FSQ)."""
         if self.config.bottleneck == Bottleneck.FSQ:
             return quantise_straight_through(latents, self.config.fsq_levels)
-        return add_noise(latents, sigma, generator)
+        return latents + noise
 
     def decode(self, latents: Float[Tensor, "R K n D"], scene: SceneEmbedding) -> MeanAndStd:
         """Mean and standard deviation of positions, each [R, K, T, 2], in the agents' frames, in metres."""

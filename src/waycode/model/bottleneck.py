@@ -1,5 +1,7 @@
 """The bottleneck: a few tokens of a few numbers in [-1, 1], noisy in training, rounded to levels at test time."""
 
+from collections.abc import Sequence
+
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -17,13 +19,9 @@ def quantise_straight_through(latents: Float[Tensor, "*shape"], num_levels: int)
     return latents + (quantise(latents, num_levels) - latents).detach()
 
 
-def add_noise(
-    latents: Float[Tensor, "*shape"], sigma: float | Tensor, generator: torch.Generator | None = None
-) -> Float[Tensor, "*shape"]:
-    """Soft quantisation: Gaussian noise of standard deviation `sigma` (paper, equation 1)."""
-    # Drawn on the CPU, so that a run draws the same on every device.
-    noise = torch.randn(latents.shape, generator=generator, device="cpu", dtype=latents.dtype)
-    return latents + sigma * noise.to(latents.device)
+def draw_noise(shape: Sequence[int], sigma: float, generator: torch.Generator | None = None) -> Tensor:
+    """Gaussian noise of standard deviation `sigma`, drawn on the CPU, so that a run draws the same on every device."""
+    return sigma * torch.randn(*shape, generator=generator, device="cpu")
 
 
 def prefix_probabilities(num_tokens: int) -> Float[Tensor, " N"]:

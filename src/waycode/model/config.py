@@ -29,8 +29,7 @@ class ModelConfig:
     feed_forward: int = 384  # hidden width of the feed-forward layers
     scene_layers: int = 2
     encoder_layers: int = 2  # of the trajectory encoder
-    # Passes of the trajectory encoder; each further one sees what the tokens so far decode to (ours; the paper: one).
-    encoder_passes: int = 1
+    feedback: bool = True  # each latent knows what those before it decode to (ours), see `TrajectoryEncoder`
     decoder_layers: int = 3
     relation_width: int = 32  # of embedded relative poses
     max_scene_tokens: int = 192  # map segments and road users per scene, those nearest to the modelled agents
@@ -57,7 +56,7 @@ class ModelConfig:
             "width", "heads", "feed_forward", "relation_width", "max_scene_tokens", "nearby_polylines", "registers",
             "num_tokens", "token_dim",
         )  # fmt: skip
-        least = dict.fromkeys((*sizes, "encoder_layers", "encoder_passes", "decoder_layers"), 1) | {
+        least = dict.fromkeys((*sizes, "encoder_layers", "decoder_layers"), 1) | {
             "scene_layers": 0, "fsq_levels": 2, "correction_width": 0,
         }  # fmt: skip
         for name, bound in least.items():
@@ -77,8 +76,9 @@ class ModelConfig:
                 f"correction_width is {self.correction_width}, expected 0 without spline_points: "
                 "the correction by the map moves control points"
             )
-        if self.prior and not self.causal:
-            raise ValueError("prior is true, expected false if causal is false: a prior reads the states of prefixes")
+        for name in ("prior", "feedback"):
+            if getattr(self, name) and not self.causal:
+                raise ValueError(f"{name} is true, expected false if causal is false: it reads the states of prefixes")
 
 
 def config_from_json(kind: type[AnyConfig], content: Any, *, name: str = "") -> AnyConfig:

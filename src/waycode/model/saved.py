@@ -18,7 +18,7 @@ from waycode.model.autoencoder import Model
 from waycode.model.config import ModelConfig, config_from_json
 from waycode.scene import WaycodeError
 
-CONFIG_VERSION = 4  # 4: one scene encoding for all agents, a prior over codes; 3: trajectories are corrected by the map
+CONFIG_VERSION = 5  # 5: feedback to the encoder; 4: one scene encoding for all agents, a prior over codes
 MODEL_FOLDER, RUN_FILE = "model", "training.json"  # of a training run: its model, and the file that marks its folder
 _WEIGHTS_FILE, _CONFIG_FILE, _THRESHOLDS_FILE = "model.safetensors", "config.json", "thresholds.json"
 _CARD_FILE = "MODEL_CARD.md"

@@ -1,7 +1,5 @@
 """The trajectory encoder: from a trajectory and its scene to N latent tokens."""
 
-from dataclasses import dataclass
-
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
@@ -13,16 +11,13 @@ from waycode.model.scene_encoder import SceneTokens
 _POSITION_SCALE_M, _RESIDUAL_SCALE_M = 20.0, 5.0  # bring the inputs to the order of 1
 
 
-@dataclass(frozen=True, kw_only=True)
-class EncoderPass:
-    """The result of a pass of the encoder, and what it decodes to: the input of the next pass."""
-
-    logits: Float[Tensor, "R N D"]  # the latents before the tanh
-    error_m: Float[Tensor, "R N T 2"]  # from the decoded prefixes of 1, 2, ..., N tokens to the trajectory
-
-
 class TrajectoryEncoder(nn.Module):
-    """Transformer over the trajectory token, N latents and registers; latents attend to earlier latents only."""
+    """Transformer over the trajectory token, N latents and registers; latents attend to earlier latents only.
+
+    With feedback (ours), a latent also knows what the decoder makes of those before it, as they were received: their
+    noise or rounding is then an error like any other, which the next latent can correct. Without it, as in the paper,
+    the best that a later latent can do against unknown noise is to repeat the first.
+    """
 
     mask: Tensor  # [L, L], L = 1 + N + registers
 
@@ -38,9 +33,9 @@ class TrajectoryEncoder(nn.Module):
         )  # fmt: skip
         self.norm = nn.LayerNorm(width)
         self.project = nn.Linear(width, config.token_dim)
-        if config.encoder_passes > 1:
-            self.embed_before = nn.Linear(config.token_dim, width)
-            self.embed_error = mlp(2 * steps, 2 * width, width)
+        if config.feedback and config.num_tokens > 1:  # the first latent has none before it
+            self.embed_error = mlp(3 * steps, 2 * width, width)
+            self.correct = mlp(3 * width, 2 * width, width)
         self.register_buffer("mask", self._mask(), persistent=False)
 
     def forward(
@@ -49,29 +44,43 @@ class TrajectoryEncoder(nn.Module):
         valid: Bool[Tensor, "R T"],
         scene: SceneTokens,
         keys_values: tuple[KeysValues, ...],
-        before: EncoderPass | None = None,
-    ) -> Float[Tensor, "R N D"]:
-        """Latents before the tanh and any noise.
+    ) -> Float[Tensor, "R N d"]:
+        """Hidden states of the latents, from which `latents` reads them.
 
         Args:
             future_m: positions at the future steps, in the agent's frame at the current step.
             valid: true where the position was observed.
             scene: the scene around each agent.
-            keys_values: of its tokens, for the blocks: the same for all passes.
-            before: the pass before this one, which this one corrects; None for the first.
+            keys_values: of its tokens, for the blocks.
         """
         count = self.config.num_tokens
         trajectory = self.embed(self._inputs(future_m, valid, scene.velocity_mps))  # [R, d]
         queries = self.queries + scene.agent[:, None]  # [R, N + registers, d]
-        if before is not None:
-            error = (before.error_m * valid[:, None, :, None] / _RESIDUAL_SCALE_M).flatten(2)  # [R, N, 2 * T]
-            found = self.embed_before(before.logits.tanh()) + self.embed_error(error)
-            queries = torch.cat([queries[:, :count] + found, queries[:, count:]], dim=1)
         x = torch.cat([trajectory[:, None], queries], dim=1)[:, None]  # [R, 1, 1 + N + registers, d]
         for block, seen in zip(self.blocks, keys_values, strict=True):
             x = block(x, block.own_keys_and_values(x), seen, scene, mask=self.mask)
-        logits: Tensor = self.project(self.norm(x[:, 0, 1 : 1 + count]))
-        return logits if before is None else before.logits + logits
+        return x[:, 0, 1 : 1 + count]
+
+    def correction(
+        self, state: Float[Tensor, "R d"], error_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"],
+        decoder_state: Float[Tensor, "R d"],
+    ) -> Float[Tensor, "R d"]:  # fmt: skip
+        """What feedback adds to the hidden state of a latent.
+
+        Args:
+            state: the hidden state.
+            error_m: from what the latents before it decode to, to the trajectory.
+            valid: where it was observed.
+            decoder_state: of these latents, from which their trajectory was read.
+        """
+        seen = valid[..., None].to(error_m)
+        error = torch.cat([error_m / _RESIDUAL_SCALE_M * seen, seen], dim=-1).flatten(1)  # [R, 3 * T]
+        correction: Tensor = self.correct(torch.cat([state, self.embed_error(error), decoder_state], dim=-1))
+        return correction
+
+    def latents(self, state: Float[Tensor, "R n d"]) -> Float[Tensor, "R n D"]:
+        """Latents in [-1, 1] from their hidden states."""
+        return torch.tanh(self.project(self.norm(state)))
 
     def _inputs(
         self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], velocity_mps: Float[Tensor, "R 2"]

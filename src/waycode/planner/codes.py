@@ -80,9 +80,14 @@ def as_float64(values: Tensor) -> np.ndarray:
     return values.detach().cpu().double().numpy()
 
 
-def _codebook(levels: int, token_dim: int) -> Codebook:
+def check_levels(levels: int) -> None:
+    """Raises `PlannerError` for a number of levels that no codebook has."""
     if levels < 2:
         raise PlannerError(f"levels is {levels}, expected at least 2")
+
+
+def _codebook(levels: int, token_dim: int) -> Codebook:
+    check_levels(levels)
     return Codebook(levels, token_dim)
 
 

@@ -157,7 +157,8 @@ def build_index(
     model = planner.model
     codebook = model.codebook(levels)
     entries: list[tuple[int, str, str, str]] = []
-    latents = [torch.zeros(0, model.config.num_tokens, model.config.token_dim, device="cpu")]
+    nothing = torch.zeros(0, model.config.num_tokens, model.config.token_dim, device="cpu")
+    latents, rounded = [nothing], [nothing]
     numbered = enumerate(scenes)
     while batch := list(islice(numbered, _SCENES_PER_BATCH)):
         encoded = [(number, scene, agents) for number, scene in batch if (agents := recorded_agents(scene))]
@@ -165,25 +166,29 @@ def build_index(
             manoeuvres = classify(scene)
             entries += [(number, scene.id, scene.tracks.ids[agent], str(manoeuvres[agent])) for agent in agents]
         if encoded:
-            latents.append(_encode(planner, [(scene, agents) for _, scene, agents in encoded]))
+            continuous, quantised = _encode(planner, [(scene, agents) for _, scene, agents in encoded], levels)
+            latents.append(continuous)
+            rounded.append(quantised)
         on_scenes(len(batch))
-    joined = torch.cat(latents)
     return ManoeuvreIndex(
         levels=levels,
         scene_index=np.array([entry[0] for entry in entries], np.int64),
         scene_ids=tuple(entry[1] for entry in entries),
         agent_ids=tuple(entry[2] for entry in entries),
         manoeuvres=tuple(entry[3] for entry in entries),
-        tokens=codebook.ids(joined).numpy(),
-        latents=joined.numpy(),
+        tokens=codebook.ids(torch.cat(rounded)).numpy(),
+        latents=torch.cat(latents).numpy(),
     )
 
 
 @torch.no_grad()
-def _encode(planner: Planner, scenes: Sequence[tuple[Scene, list[int]]]) -> torch.Tensor:
-    """Latents [R, N, D] of the agents of some scenes."""
-    config = planner.model.config.features
-    batch = collate([extract(scene, agents, config=config) for scene, agents in scenes]).to(planner.device)
-    rows = batch.agents.mask
-    scene = planner.model.encode_scene(batch.scene, batch.agents)
-    return planner.model.encode(batch.future_m[rows], batch.future_valid[rows], scene).cpu()
+def _encode(
+    planner: Planner, scenes: Sequence[tuple[Scene, list[int]]], levels: int
+) -> tuple[torch.Tensor, torch.Tensor]:
+    """Continuous and rounded latents, each [R, N, D], of the agents of some scenes."""
+    model = planner.model
+    batch = collate([extract(scene, agents, config=model.config.features) for scene, agents in scenes])
+    batch = batch.to(planner.device)
+    future_m, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
+    scene = model.encode_scene(batch.scene, batch.agents)
+    return model.encode(future_m, valid, scene).cpu(), model.encode(future_m, valid, scene, levels=levels).cpu()

@@ -17,7 +17,7 @@ from waycode.model import Model, PrefixCache, PrefixDecoder, SceneEmbedding
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import Candidates, Objective, Setting, TerminalVariance
 from waycode.planner.assembly import candidates_in, plan_of, plans_without_search
-from waycode.planner.codes import TokenCode, Tokens, as_code, rounded_code
+from waycode.planner.codes import TokenCode, Tokens, as_code, check_levels, rounded_code
 from waycode.planner.futures import in_agent_frame, recorded_future
 from waycode.planner.plan import Plan, PlannerError, PlanStatus, search_message
 from waycode.planner.prior import CodePrior, draw, most_likely
@@ -310,6 +310,8 @@ class View:
             valid: which positions count; by default all.
             levels: round the latents to these levels; None keeps them continuous.
         """
+        if levels is not None:
+            check_levels(levels)
         if position_m is None:
             position_m, valid = recorded_future(self.setting, num_steps=self.model.config.features.future_steps)
         future_m, known = in_agent_frame(
@@ -317,7 +319,7 @@ class View:
         )
         observed = torch.tensor(known, device=self.embedding.velocity_mps.device)[None]
         with torch.no_grad():
-            latents = self.model.encode(self._tensor(future_m)[None], observed, self.embedding)[0]
+            latents = self.model.encode(self._tensor(future_m)[None], observed, self.embedding, levels=levels)[0]
         return rounded_code(latents, levels)
 
     def _search(

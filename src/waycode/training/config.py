@@ -129,7 +129,7 @@ def small() -> TrainingConfig:
 def small_paper() -> TrainingConfig:
     """The paper's method alone, with the size and the budget of `small`."""
     base = small()
-    model = replace(base.model, spline_points=None, correction_width=0, reachability=False, prior=False)
+    model = replace(base.model, spline_points=None, correction_width=0, reachability=False, feedback=False, prior=False)
     return TrainingConfig(
         # With a target of 1.0 m the noise was still 0 after 1,900 of 5,500 steps, and the tokens were not ordered.
         model=model, noise=NoiseConfig(target_ade_m=1.3, gamma=0.97, delta=0.01),
@@ -144,7 +144,8 @@ def paper() -> TrainingConfig:
     model = ModelConfig(
         features=FeatureConfig(points_per_segment=20, segment_length_m=20.0),
         width=256, heads=8, feed_forward=2048, scene_layers=6, encoder_layers=6, decoder_layers=6, relation_width=64,
-        max_scene_tokens=768, neighbours=16, reachability=False, spline_points=None, correction_width=0, prior=False,
+        max_scene_tokens=768, neighbours=16, reachability=False, feedback=False,
+        spline_points=None, correction_width=0, prior=False,
     )  # fmt: skip
     return TrainingConfig(
         model=model, noise=NoiseConfig(target_ade_m=0.6, max_sigma=10.0), nested_dropout=NestedDropout.SAMPLED,
@@ -175,7 +176,7 @@ def additions(config: TrainingConfig) -> dict[str, bool]:
         "one scene encoding for all agents, by relative poses": True,
         "tightening noise target": config.noise.final_target_ade_m is not None,
         "search in the loop": config.searched_share > 0,
-        "second pass of the encoder": model.encoder_passes > 1,
+        "feedback to the encoder": model.feedback,
         "prior over codes": model.prior and config.prior_weight > 0,
         "map correction": model.correction_width > 0,
         "spline with fixed start and smooth end": model.spline_points is not None,

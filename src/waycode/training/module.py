@@ -12,8 +12,8 @@ from torch.nn import functional
 
 from waycode.features import Agents, Batch, SceneFeatures
 from waycode.model import Model, SceneEmbedding, search_codes
-from waycode.model.autoencoder import average_displacement_m
-from waycode.model.bottleneck import prefix_probabilities, quantise_straight_through, sample_prefix
+from waycode.model.autoencoder import Channel, average_displacement_m
+from waycode.model.bottleneck import draw_noise, prefix_probabilities, quantise_straight_through, sample_prefix
 from waycode.training.config import NestedDropout, TrainingConfig
 from waycode.training.losses import (
     acceleration_error_mps2,
@@ -49,11 +49,9 @@ class AutoencoderModule(lightning.LightningModule):
 
         tokens = model.scene_encoder(self._with_hidden_history(batch, generator), batch.agents)
         scene = model.decoder.embed_scene(tokens)
-        encoded = model.encode(future, valid, scene)
-        latents = self._bottleneck(encoded, generator)
         ids = self._searched(scene, future, valid)  # [r, N], of the first r rows
         codes = model.codebook().codes(ids)
-        latents = torch.cat([codes, latents[len(ids) :]])
+        sent, latents = model.transmit(future, valid, scene, self.channel(codes, len(future), generator))
         logits = None
         if config.prior_weight:
             (mean, std), logits = model.decoder.decode_with_prior(latents, scene)  # [R, N, T, 2]
@@ -63,7 +61,7 @@ class AutoencoderModule(lightning.LightningModule):
         weights = self.prefix_weights(len(future), generator)
         loss = weighted_mean(beta_nll(mean, std, future, valid, beta=config.beta), weights)
         if len(ids) and config.teaching_weight:
-            wrong = (TEACHING_MARGIN - codes * encoded[: len(ids)]).clamp(min=0).square()
+            wrong = (TEACHING_MARGIN - codes * sent[: len(ids)]).clamp(min=0).square()
             loss = loss + config.teaching_weight * wrong.mean()
         if len(ids) and logits is not None:
             surprise = functional.cross_entropy(logits[: len(ids)].flatten(0, 1), ids.flatten(), reduction="none")
@@ -134,14 +132,19 @@ class AutoencoderModule(lightning.LightningModule):
         hidden = torch.rand(count, generator=generator, device="cpu") < self.config.history_dropout
         return hide_history(batch.scene, batch.agents, hidden=hidden.to(self.device))
 
-    def _bottleneck(self, latents: Float[Tensor, "R N D"], generator: torch.Generator) -> Float[Tensor, "R N D"]:
-        """Latents as the decoder gets them: noisy, and rounded for a share of the examples."""
-        noisy = self.model.apply_bottleneck(latents, self.sigma, generator)
-        share = self.config.noise.rounded_share
-        if share == 0:
-            return noisy
-        rounded = torch.rand(len(latents), 1, 1, generator=generator, device="cpu") < share
-        return torch.where(rounded.to(self.device), quantise_straight_through(latents, num_levels=2), noisy)
+    def channel(self, codes: Float[Tensor, "r N D"], rows: int, generator: torch.Generator) -> Channel:
+        """What the decoder receives: searched codes in the first r rows; the others noisy, or rounded for a share."""
+        config, share = self.config.model, self.config.noise.rounded_share
+        noise = draw_noise((rows, config.num_tokens, config.token_dim), self.sigma, generator).to(self.device)
+        rounded = (torch.rand(rows, 1, 1, generator=generator, device="cpu") < share).to(self.device)
+
+        def channel(latents: Tensor, first: int) -> Tensor:
+            places = slice(first, first + latents.shape[1])
+            noisy = self.model.apply_bottleneck(latents, noise[:, places])
+            received = torch.where(rounded, quantise_straight_through(latents, num_levels=2), noisy)
+            return torch.cat([codes[:, places], received[len(codes) :]])
+
+        return channel
 
     def _realism(
         self, mean_m: Float[Tensor, "R N T 2"], scene: SceneEmbedding, batch: Batch, generator: torch.Generator
