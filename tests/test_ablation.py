@@ -10,7 +10,7 @@ from waycode.cli import main
 from waycode.cli.tables import ablation_table
 from waycode.demo import bundled_dataset
 from waycode.evaluation import ablation
-from waycode.evaluation.ablation import FULL, PAPER, VARIANTS, WITHOUT, ablation_report, variant_config
+from waycode.evaluation.ablation import FULL, PAPER, VARIANTS, WITH, WITHOUT, ablation_report, variant_config
 from waycode.training.config import TrainingConfig, additions, override, small, tiny
 
 
@@ -21,6 +21,12 @@ def test_a_variant_lacks_something_of_the_recipe(name: str) -> None:
     assert all(before[addition] for addition in changed)
     assert variant_config(name, steps=7).steps == 7
     assert replace(variant_config(name, steps=7), steps=1, validate_every=1) != variant_config(FULL, steps=1)
+
+
+@pytest.mark.parametrize("name", WITH)
+def test_a_variant_has_something_more(name: str) -> None:
+    before, after = additions(small()), additions(variant_config(name, steps=7))
+    assert [addition for addition in before if before[addition] != after[addition]] == [name]
 
 
 def test_every_addition_has_a_variant() -> None:
@@ -63,4 +69,4 @@ def test_an_unknown_variant_is_one_sentence(tmp_path: Path, capsys: Output) -> N
     folders = ["--data", sample, "--val", sample, "--crossings", sample, "--out", str(tmp_path / "out")]
     assert main(["ablate", *folders, "--only", "no wheels"]) == 2
     assert complaint_of(capsys).startswith("waycode: there is no variant 'no wheels'; available: all of ours, ")
-    assert len(VARIANTS) == len(WITHOUT) + 2
+    assert len(VARIANTS) == len(WITHOUT) + len(WITH) + 2

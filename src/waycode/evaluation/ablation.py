@@ -36,8 +36,7 @@ WITHOUT: dict[str, tuple[str, ...]] = {
     "no search in the loop": ("searched_share=0", "teaching_weight=0", "prior_weight=0", "model.prior=false"),
     "no teaching of the encoder": ("teaching_weight=0",),
     "no rounded share": ("noise.rounded_share=0",),
-    "no map correction": ("model.correction_width=0",),
-    "one output per step": ("model.spline_points=none", "model.correction_width=0"),
+    "one output per step": ("model.spline_points=none",),
     "no reachability input": ("model.reachability=false",),
     "no path and acceleration losses": ("path_weight=0", "acceleration_weight=0"),
     "no realism loss": ("realism_weight=0",),
@@ -45,7 +44,8 @@ WITHOUT: dict[str, tuple[str, ...]] = {
     "no mirroring": ("mirror=false",),
     "no balancing": ("balance=false",),
 }
-VARIANTS = (FULL, *WITHOUT, PAPER)
+WITH = {"map correction": ("model.correction_width=64",)}  # switched on
+VARIANTS = (FULL, *WITHOUT, *WITH, PAPER)
 _EDGE = "edge_contact"
 
 
@@ -70,7 +70,7 @@ def variant_config(name: str, *, steps: int) -> TrainingConfig:
         name: of the variant.
         steps: of training; validation is left to the end.
     """
-    config = small_paper() if name == PAPER else override(small(), WITHOUT.get(name, ()))
+    config = small_paper() if name == PAPER else override(small(), (WITHOUT | WITH).get(name, ()))
     return replace(config, steps=steps, validate_every=steps)
 
 
