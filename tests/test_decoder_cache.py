@@ -175,7 +175,7 @@ def test_codes_for_refinement_are_a_multiple_of_the_rows() -> None:
     model, embedding = model_and_embedding()
     decode, codes = PrefixDecoder(model, embedding), random_latents(6, 2, 3)
     assert_same(decode.decode(codes), model.decode(codes.view(3, 2, 2, 3), embedding))
-    with pytest.raises(ValueError, match="got 7 codes, expected a multiple of the 3 rows"):
+    with pytest.raises(ValueError, match="got 7 codes, expected a multiple of 3"):
         decode.decode(random_latents(7, 2, 3))
 
 

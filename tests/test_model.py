@@ -251,6 +251,6 @@ def test_configurations_that_cannot_be_built(change: dict[str, Any], words: str)
 
 def test_the_default_configuration_builds() -> None:
     model = Model(ModelConfig())
-    assert 1_000_000 < model.num_parameters < 3_000_000
+    assert 300_000 < model.num_parameters < 3_000_000
     assert model.config.features == FeatureConfig()
     assert model.num_parameters == sum(parameter.numel() for parameter in model.parameters())

@@ -330,7 +330,7 @@ def test_figures_become_columns() -> None:
 @pytest.mark.parametrize("name", RECIPES)
 def test_recipes_are_sound(name: str) -> None:
     config = RECIPES[name]()
-    assert config.model.num_tokens == config.model.token_dim == 3
+    assert (config.model.num_tokens, config.model.token_dim) == (12 if config.model.joint else 3, 3)
     assert config.scenes_per_batch * config.agents_per_scene in (32, 64, 96)
 
 

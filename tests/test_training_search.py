@@ -78,7 +78,8 @@ def test_a_share_of_the_scenes_is_searched() -> None:
     module, batch = searching_module(searched_share=0.5), batch_of(*sample_scenes()[:4])
     scene = module.model.encode_scene(batch.scene, batch.agents)
     future, valid = futures_of(batch)
-    assert len(module._searched(scene, future, valid)) == int(batch.agents.mask[:2].sum())
+    ids, rows = module._searched(scene, future, valid)
+    assert len(ids) == rows == int(batch.agents.mask[:2].sum())
 
 
 def test_the_target_tightens_by_equal_ratios() -> None:

@@ -20,7 +20,9 @@ if TYPE_CHECKING:
     from waycode.training.callbacks import StepReport, ValidationReport
     from waycode.training.run import Hooks
 
-RecipeName = Literal["tiny", "small", "small-paper", "paper", "paper-nuplan", "closed-loop"]
+RecipeName = Literal[
+    "tiny", "small", "small-paper", "small-joint", "paper", "paper-nuplan", "paper-joint", "closed-loop"
+]  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)

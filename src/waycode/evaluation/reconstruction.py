@@ -211,7 +211,10 @@ def refined_reconstruction(
         steps: number of gradient steps.
     """
     return refine(
-        decode.decode, lambda decoded: average_displacement_m(decoded[0], future_m, valid)[:, 0], latents, steps=steps
+        decode.decode,
+        lambda decoded: decode.scene.tokens.of_codes(average_displacement_m(decoded[0], future_m, valid))[:, 0],
+        latents,
+        steps=steps,
     ).latents
 
 

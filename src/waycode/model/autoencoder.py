@@ -1,6 +1,7 @@
 """The conditional trajectory autoencoder: scene encoder, trajectory encoder, bottleneck, decoder.
 
-R rows (an agent in a scene), K candidates, n of N latent tokens, D latent dimension, T future steps.
+R rows (an agent in a scene), G codes (one per row, or one per scene in a joint model), K candidates, n of N latent
+tokens, D latent dimension, T future steps.
 """
 
 from collections.abc import Callable
@@ -17,7 +18,7 @@ from waycode.model.scene_encoder import SceneEncoder
 from waycode.model.trajectory_encoder import TrajectoryEncoder
 from waycode.search import Codebook, beam_search
 
-# From latents [R, n, D] and the place of the first of them to what the decoder receives.
+# From latents [G, n, D] and the place of the first of them to what the decoder receives.
 Channel = Callable[[Tensor, int], Tensor]
 
 
@@ -53,7 +54,7 @@ class Model(nn.Module):
         scene: SceneEmbedding,
         *,
         levels: int | None = None,
-    ) -> Float[Tensor, "R N D"]:
+    ) -> Float[Tensor, "G N D"]:
         """The encoder's codes of trajectories: latents in [-1, 1].
 
         Args:
@@ -70,7 +71,7 @@ class Model(nn.Module):
 
     def transmit(
         self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneEmbedding, channel: Channel
-    ) -> tuple[Float[Tensor, "R N D"], Float[Tensor, "R N D"]]:
+    ) -> tuple[Float[Tensor, "G N D"], Float[Tensor, "G N D"]]:
         """Latents of trajectories as they are sent, and as the decoder receives them through a channel.
 
         Args:
@@ -80,7 +81,7 @@ class Model(nn.Module):
         encoder = self.trajectory_encoder
         states = encoder(future_m, valid, scene.tokens, encoder.blocks.scene_keys_and_values(scene.tokens.tokens))
         if not self.config.feedback:
-            latents = encoder.latents(states)
+            latents = encoder.latents(states, scene.tokens)
             return latents, channel(latents, 0)
         cache: PrefixCache | None = None
         sent: list[Tensor] = []
@@ -90,19 +91,19 @@ class Model(nn.Module):
                 with torch.no_grad():
                     cache, (mean_m, _) = self.decoder.extend(cache, received[-1][:, None], scene)
                 state = state + encoder.correction(state, future_m - mean_m[:, 0], valid, cache.state[:, 0])
-            sent.append(encoder.latents(state[:, None]))
+            sent.append(encoder.latents(state[:, None], scene.tokens))
             received.append(channel(sent[-1], place))
         return torch.cat(sent, dim=1), torch.cat(received, dim=1)
 
     def apply_bottleneck(
-        self, latents: Float[Tensor, "R n D"], noise: Float[Tensor, "R n D"]
-    ) -> Float[Tensor, "R n D"]:
+        self, latents: Float[Tensor, "G n D"], noise: Float[Tensor, "G n D"]
+    ) -> Float[Tensor, "G n D"]:
         """Latents as the decoder gets them in training: noisy (soft quantisation, equation 1), or rounded (FSQ)."""
         if self.config.bottleneck == Bottleneck.FSQ:
             return quantise_straight_through(latents, self.config.fsq_levels)
         return latents + noise
 
-    def decode(self, latents: Float[Tensor, "R K n D"], scene: SceneEmbedding) -> MeanAndStd:
+    def decode(self, latents: Float[Tensor, "G K n D"], scene: SceneEmbedding) -> MeanAndStd:
         """Mean and standard deviation of positions, each [R, K, T, 2], in the agents' frames, in metres."""
         return self.decoder.decode(latents, scene)
 
@@ -114,19 +115,19 @@ class PrefixDecoder:
         self.model, self.scene = model, scene
 
     def __call__(
-        self, state: PrefixCache | Tensor | None, parents: Int[Tensor, "R K"], tokens: Float[Tensor, "R K D"]
+        self, state: PrefixCache | Tensor | None, parents: Int[Tensor, "G K"], tokens: Float[Tensor, "G K D"]
     ) -> tuple[PrefixCache | Tensor, MeanAndStd]:
         """Appends a token to each of the prefixes `state[parents]` and decodes the longer prefixes.
 
         Args:
             state: the state that the last call returned; None for empty prefixes. It is the prefix cache, or the
-                latents [R, K', n, D] if the model is not causal: a new token then changes the states of its prefix.
+                latents [G, K', n, D] if the model is not causal: a new token then changes the states of its prefix.
             parents: indices of the prefixes to extend.
             tokens: the token to append to each.
         """
         latents = tokens[:, :, None]
         if self.model.config.causal:
-            cache = state.select(parents) if isinstance(state, PrefixCache) else None
+            cache = state.select(self.scene.tokens.of_rows(parents)) if isinstance(state, PrefixCache) else None
             return self.model.decoder.extend(cache, latents, self.scene)
         if isinstance(state, Tensor):
             index = parents[:, :, None, None].expand(-1, -1, *state.shape[2:])
@@ -137,13 +138,13 @@ class PrefixDecoder:
         """Decodes whole codes with gradients, as `waycode.search.refine` expects.
 
         Args:
-            latents: B = R * K codes, the K codes of a row in sequence. The scene must not be embedded under
+            latents: B = G * K codes, the K variants of a code in sequence. The scene must not be embedded under
                 `torch.inference_mode`.
         """
-        rows = len(self.scene.velocity_mps)
-        if len(latents) % rows:
-            raise ValueError(f"got {len(latents)} codes, expected a multiple of the {rows} rows")
-        return self.model.decode(latents.view(rows, -1, *latents.shape[1:]), self.scene)
+        count = self.scene.tokens.num_codes
+        if len(latents) % count:
+            raise ValueError(f"got {len(latents)} codes, expected a multiple of {count}")
+        return self.model.decode(latents.view(count, -1, *latents.shape[1:]), self.scene)
 
 
 @torch.no_grad()
@@ -155,7 +156,7 @@ def search_codes(
     *,
     levels: int = 2,
     beam_width: int = 1,
-) -> Int[Tensor, "R N"]:
+) -> Int[Tensor, "G N"]:
     """Token ids of the codes that search finds when it minimises the mean distance from given trajectories.
 
     Args:
@@ -167,8 +168,9 @@ def search_codes(
         beam_width: 1 is greedy search.
     """
     found = beam_search(
-        PrefixDecoder(model, scene), lambda decoded: average_displacement_m(decoded[0], future_m, valid),
-        codebook=model.codebook(levels), num_rows=len(future_m), depth=model.config.num_tokens,
+        PrefixDecoder(model, scene),
+        lambda decoded: scene.tokens.of_codes(average_displacement_m(decoded[0], future_m, valid)),
+        codebook=model.codebook(levels), num_rows=scene.tokens.num_codes, depth=model.config.num_tokens,
         beam_width=beam_width, device=future_m.device,
     )  # fmt: skip
     return found.ids[:, 0]

@@ -37,6 +37,7 @@ class ModelConfig:
     # Whether the model sees which lanes an agent can reach from its lane (ours).
     reachability: bool = True
     registers: int = 1  # learned tokens beside the latents; the trajectory is read from the first of the decoder's
+    joint: bool = False  # one code for all modelled agents of a scene, instead of one for each (paper, section 3.3)
     num_tokens: int = 3  # N
     token_dim: int = 3  # D
     causal: bool = True  # False: latents attend to later latents too (ablation)

@@ -3,6 +3,9 @@
 Latents attend to earlier latents and the scene, never to the registers; registers attend to everything. Adding a token
 hence leaves the hidden states of its prefix unchanged. Keys and values of prefixes are cached, and a search step
 computes only one new token and the registers, for all K candidates of all R rows at once.
+
+G codes for the R rows: one each, or one for all agents of a scene (joint model), whose rows then also attend to each
+other. Each row has its own states of the latents, from the view of its agent.
 """
 
 from dataclasses import dataclass
@@ -100,10 +103,7 @@ class Decoder(nn.Module):
         self.embed_latent = nn.Linear(config.token_dim, width)
         self.place = nn.Parameter(torch.randn(config.num_tokens, width) * 0.02)
         self.registers = nn.Parameter(torch.randn(config.registers, width) * 0.02)
-        self.blocks = Blocks(
-            config.decoder_layers, width=width, heads=config.heads, feed_forward=config.feed_forward,
-            relation_width=config.relation_width,
-        )  # fmt: skip
+        self.blocks = Blocks(config.decoder_layers, config)
         self.norm = nn.LayerNorm(width)
         if config.spline_points is None:
             times, mean_basis, spread_basis = torch.arange(1, steps + 1) / steps, torch.eye(steps), torch.eye(steps)
@@ -128,19 +128,19 @@ class Decoder(nn.Module):
             map_embedding=None if self.correction is None else self.correction.embed_meaning(tokens.tokens),
         )
 
-    def decode(self, latents: Float[Tensor, "R K n D"], scene: SceneEmbedding) -> MeanAndStd:
+    def decode(self, latents: Float[Tensor, "G K n D"], scene: SceneEmbedding) -> MeanAndStd:
         """Decodes whole prefixes."""
         return self.extend(None, latents, scene)[1]
 
     def extend(
-        self, cache: PrefixCache | None, latents: Float[Tensor, "R K n D"], scene: SceneEmbedding
+        self, cache: PrefixCache | None, latents: Float[Tensor, "G K n D"], scene: SceneEmbedding
     ) -> tuple[PrefixCache, MeanAndStd]:
         """Appends tokens to cached prefixes and decodes the longer prefixes; see `append`."""
         longer = self.append(cache, latents, scene)
         return longer, self._trajectories(longer.state, scene)
 
     def append(
-        self, cache: PrefixCache | None, latents: Float[Tensor, "R K n D"], scene: SceneEmbedding
+        self, cache: PrefixCache | None, latents: Float[Tensor, "G K n D"], scene: SceneEmbedding
     ) -> PrefixCache:
         """Appends tokens to cached prefixes, without decoding them.
 
@@ -175,7 +175,7 @@ class Decoder(nn.Module):
             x = block(x, own, keys_values, scene.tokens, mask=mask)
         return PrefixCache(keys_values=tuple(cached), state=self.norm(x[:, :, 0]))
 
-    def decode_all_prefixes(self, latents: Float[Tensor, "R N D"], scene: SceneEmbedding) -> MeanAndStd:
+    def decode_all_prefixes(self, latents: Float[Tensor, "G N D"], scene: SceneEmbedding) -> MeanAndStd:
         """Decodes the first 1, 2, ..., N tokens, as N candidates."""
         if self.config.causal:
             return self._trajectories(self._prefix_states(latents, scene)[:, 1:], scene)
@@ -183,29 +183,29 @@ class Decoder(nn.Module):
         return torch.cat([mean for mean, _ in parts], dim=1), torch.cat([std for _, std in parts], dim=1)
 
     def next_token_logits(
-        self, latents: Float[Tensor, "R n D"], scene: SceneEmbedding
-    ) -> Float[Tensor, "R n_plus_1 V"]:
+        self, latents: Float[Tensor, "G n D"], scene: SceneEmbedding
+    ) -> Float[Tensor, "G n_plus_1 V"]:
         """The prior after 0, 1, ..., n tokens."""
-        return self.prior_logits(self._prefix_states(latents, scene))
+        return self.prior_logits(self._prefix_states(latents, scene), scene)
 
     def decode_with_prior(
-        self, latents: Float[Tensor, "R N D"], scene: SceneEmbedding
-    ) -> tuple[MeanAndStd, Float[Tensor, "R N V"]]:
+        self, latents: Float[Tensor, "G N D"], scene: SceneEmbedding
+    ) -> tuple[MeanAndStd, Float[Tensor, "G N V"]]:
         """`decode_all_prefixes`, and the prior of each of the N tokens given those before it."""
         states = self._prefix_states(latents, scene)
-        return self._trajectories(states[:, 1:], scene), self.prior_logits(states[:, :-1])
+        return self._trajectories(states[:, 1:], scene), self.prior_logits(states[:, :-1], scene)
 
-    def prior_logits(self, state: Float[Tensor, "R K d"]) -> Float[Tensor, "R K V"]:
+    def prior_logits(self, state: Float[Tensor, "R K d"], scene: SceneEmbedding) -> Float[Tensor, "G K V"]:
         """Prior (ours): unnormalised log probabilities of the token after each prefix, by its id; see `PrefixCache`.
 
         The V tokens are those of a codebook of `PRIOR_LEVELS` levels. After all N tokens there is no next one.
         """
         if self.prior is None:
             raise ValueError("the model has no prior over codes: it was trained without one")
-        logits: Tensor = self.prior(state)
+        logits: Tensor = self.prior(scene.tokens.of_codes(state))
         return logits
 
-    def _prefix_states(self, latents: Float[Tensor, "R n D"], scene: SceneEmbedding) -> Float[Tensor, "R n_plus_1 d"]:
+    def _prefix_states(self, latents: Float[Tensor, "G n D"], scene: SceneEmbedding) -> Float[Tensor, "R n_plus_1 d"]:
         """Hidden states of the first register after 0, 1, ..., n tokens; prefixes share the states of the latents."""
         count = latents.shape[1]
         x = self._embed_latents(latents[:, None], 0, scene)  # [R, 1, n, d]
@@ -226,13 +226,14 @@ class Decoder(nn.Module):
         return self.norm(y[:, :, 0])
 
     def _embed_latents(
-        self, latents: Float[Tensor, "R K n D"], first: int, scene: SceneEmbedding
+        self, latents: Float[Tensor, "G K n D"], first: int, scene: SceneEmbedding
     ) -> Float[Tensor, "R K n d"]:
         """Embeds latents at the positions from `first` on."""
         last, available = first + latents.shape[2], self.config.num_tokens
         if last > available:
             raise ValueError(f"got prefixes of {last} tokens, expected at most {available}: the model has no more")
-        return self.embed_latent(latents) + self.place[first:last] + scene.tokens.agent[:, None, None]
+        embedded = scene.tokens.of_rows(self.embed_latent(latents) + self.place[first:last])
+        return embedded + scene.tokens.agent[:, None, None]
 
     def _registers(self, scene: SceneEmbedding) -> Float[Tensor, "R 1 registers d"]:
         return (self.registers + scene.tokens.agent[:, None])[:, None]

@@ -13,6 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 if TYPE_CHECKING:
+    from waycode.model.config import ModelConfig
     from waycode.model.scene_encoder import SceneTokens
 
 KeysValues = tuple[Tensor, Tensor]
@@ -157,12 +158,19 @@ class FeedForward(nn.Module):
 
 
 class Block(nn.Module):
-    """Self-attention, cross-attention to the scene, feed-forward; used by the trajectory encoder and the decoder."""
+    """Self-attention, cross-attention to the scene, feed-forward; used by the trajectory encoder and the decoder.
 
-    def __init__(self, width: int, heads: int, feed_forward: int, relation_width: int):
+    In a joint model, agents attend to each other after the self-attention. No place of an agent among the others is
+    encoded but its relative pose, so permuting agents permutes the output.
+    """
+
+    def __init__(self, width: int, heads: int, feed_forward: int, relation_width: int, *, joint: bool):
         super().__init__()
         self.norm_self, self.norm_cross = nn.LayerNorm(width), nn.LayerNorm(width)
         self.attend_self = Attention(width, heads)
+        if joint:
+            self.norm_agents = nn.LayerNorm(width)
+            self.attend_agents = RelativeAttention(width, heads, relation_width)
         self.attend_scene = RelativeAttention(width, heads, relation_width)
         self.feed_forward = FeedForward(width, feed_forward)
 
@@ -191,17 +199,31 @@ class Block(nn.Module):
             mask: true where a token may attend to a token of `own`.
         """
         x = x + self.attend_self(self.norm_self(x), *own, mask)
+        if scene.between is not None:
+            x = x + self._of_other_agents(self.norm_agents(x), scene, scene.between)
         queries = scene.by_agent(self.norm_cross(x).flatten(1, 2))  # [B, A, K * L, d]
         seen = self.attend_scene(queries, *keys_values, scene.relation, scene.mask)
         x = x + scene.by_row(seen).view_as(x)
         return x + self.feed_forward(x)
 
+    def _of_other_agents(
+        self, x: Float[Tensor, "R K L d"], scene: "SceneTokens", between: Float[Tensor, "B A A p"]
+    ) -> Float[Tensor, "R K L d"]:
+        """What every token sees of the same tokens of the other agents of its scene."""
+        tokens = scene.by_agent(x.flatten(1, 2)).transpose(1, 2)  # [B, K * L, A, d]
+        (scenes, places), tokens = tokens.shape[:2], tokens.flatten(0, 1)
+        relation, present = (part.repeat_interleave(places, dim=0) for part in (between, scene.is_agent))
+        key, value = self.attend_agents.keys_and_values(tokens)
+        seen = self.attend_agents(tokens[:, :, None], key, value, relation, present)  # [B * K * L, A, 1, d]
+        return scene.by_row(seen.view(scenes, places, *seen.shape[1:]).transpose(1, 2)).view_as(x)
+
 
 class Blocks(nn.ModuleList):
     """A `ModuleList` that the type checker knows to hold blocks."""
 
-    def __init__(self, count: int, *, width: int, heads: int, feed_forward: int, relation_width: int):
-        super().__init__([Block(width, heads, feed_forward, relation_width) for _ in range(count)])
+    def __init__(self, count: int, config: "ModelConfig"):
+        sizes = (config.width, config.heads, config.feed_forward, config.relation_width)
+        super().__init__([Block(*sizes, joint=config.joint) for _ in range(count)])
 
     def __iter__(self) -> Iterator[Block]:
         return cast("Iterator[Block]", super().__iter__())

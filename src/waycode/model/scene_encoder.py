@@ -12,7 +12,7 @@ one breaks every saved model.
 from dataclasses import dataclass, replace
 
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float, Int, Shaped
 from torch import Tensor, nn
 from torch.nn import functional
 
@@ -61,6 +61,29 @@ class SceneTokens:
     agent: Float[Tensor, "R d"]  # the agent's own token
     map: MapPolylines
     velocity_mps: Float[Tensor, "R 2"]  # of the agent, in its own frame; the decoder starts from it
+    # Embedded poses of the agents relative to each other. None if every agent has a code of its own: G codes are then
+    # those of the R rows, otherwise (joint model) those of the B scenes.
+    between: Float[Tensor, "B A A p"] | None = None
+
+    @property
+    def num_codes(self) -> int:
+        return len(self.row) if self.between is None else len(self.tokens)
+
+    @property
+    def is_agent(self) -> Bool[Tensor, "B A"]:
+        """False for padding."""
+        return self.by_agent(torch.ones_like(self.row, dtype=torch.float32)) > 0
+
+    def of_rows(self, values: Shaped[Tensor, "G *rest"]) -> Shaped[Tensor, "R *rest"]:
+        """Values of codes, for each agent that is decoded from them."""
+        return values if self.between is None else values[self.row // self.relation.shape[1]]
+
+    def of_codes(self, values: Float[Tensor, "R *rest"]) -> Float[Tensor, "G *rest"]:
+        """The mean over the agents that are decoded from a code."""
+        if self.between is None:
+            return values
+        count = self.is_agent.sum(dim=1).clamp(min=1).view(-1, *[1] * (values.ndim - 1))
+        return self.by_agent(values).sum(dim=1) / count
 
     def by_agent(self, values: Float[Tensor, "R *rest"]) -> Float[Tensor, "B A *rest"]:
         """Values of rows as a table of scenes and agents; zero where a scene has fewer agents."""
@@ -78,16 +101,19 @@ class SceneTokens:
         """The scene of one row, with this agent alone."""
         agents = self.relation.shape[1]
         scene, slot = divmod(int(self.row[row]), agents)
-        relation = self.relation[scene : scene + 1, slot : slot + 1]
-        return self._part(slice(scene, scene + 1), slice(row, row + 1), relation, self.row.new_zeros(1))
+        only, alone = slice(scene, scene + 1), slice(slot, slot + 1)
+        between = None if self.between is None else self.between[only, alone, alone]
+        relation = self.relation[only, alone]
+        return self._part(only, slice(row, row + 1), relation, self.row.new_zeros(1), between)
 
     def first(self, num_scenes: int) -> "SceneTokens":
         """The first scenes, with their agents."""
         relation = self.relation[:num_scenes]
         rows = slice(int((self.row < relation.shape[:2].numel()).sum()))
-        return self._part(slice(num_scenes), rows, relation, self.row[rows])
+        between = None if self.between is None else self.between[:num_scenes]
+        return self._part(slice(num_scenes), rows, relation, self.row[rows], between)
 
-    def _part(self, scenes: slice, rows: slice, relation: Tensor, row: Tensor) -> "SceneTokens":
+    def _part(self, scenes: slice, rows: slice, relation: Tensor, row: Tensor, between: Tensor | None) -> "SceneTokens":
         polylines = MapPolylines(**{name: value[rows] for name, value in vars(self.map).items()})
         before = (scenes.start or 0) * self.tokens.shape[1]  # tokens of the scenes that are left out in front
         return SceneTokens(
@@ -98,6 +124,7 @@ class SceneTokens:
             agent=self.agent[rows],
             map=replace(polylines, token=polylines.token - before),
             velocity_mps=self.velocity_mps[rows],
+            between=between,
         )
 
 
@@ -115,6 +142,8 @@ class SceneEncoder(nn.Module):
         if config.scene_layers:
             self.embed_neighbour = mlp(_POSE_CHANNELS, relation, relation)
         self.embed_relation = mlp(_POSE_CHANNELS + _AGENT_CHANNELS, 2 * relation, relation)
+        if config.joint:
+            self.embed_between = mlp(_POSE_CHANNELS, 2 * relation, relation)
         self.layers = nn.ModuleList([_SceneLayer(config) for _ in range(config.scene_layers)])
         self.norm = nn.LayerNorm(width)
 
@@ -151,6 +180,9 @@ class SceneEncoder(nn.Module):
                 x = layer(x, index, between, near)
         x = self.norm(x)
 
+        between = None
+        if self.config.joint:
+            between = self.embed_between(pose_features(to_frame(agent_pose[:, None], agent_pose[:, :, None])))
         row = agents.mask.flatten().nonzero()[:, 0]
         polylines = _map_polylines(
             points, kind, mask, relative.flatten(0, 1)[row], reachability.flatten(0, 1)[row],
@@ -159,7 +191,7 @@ class SceneEncoder(nn.Module):
         agent = is_agent.flatten(0, 1)[row].to(x).argmax(dim=-1)  # [R]
         return SceneTokens(
             tokens=x, mask=mask, relation=relation, row=row, agent=x[row // agents.mask.shape[1], agent],
-            map=polylines, velocity_mps=velocity.flatten(0, 1)[row],
+            map=polylines, velocity_mps=velocity.flatten(0, 1)[row], between=between,
         )  # fmt: skip
 
     def _embed_segments(self, scene: SceneFeatures) -> Float[Tensor, "B segments d"]:

@@ -1,4 +1,4 @@
-"""The trajectory encoder: from a trajectory and its scene to N latent tokens."""
+"""The trajectory encoder: from a trajectory and its scene, or those of several agents, to N latent tokens."""
 
 import torch
 from jaxtyping import Bool, Float
@@ -27,12 +27,11 @@ class TrajectoryEncoder(nn.Module):
         width, steps = config.width, config.features.future_steps
         self.embed = mlp(5 * steps, 2 * width, width)
         self.queries = nn.Parameter(torch.randn(config.num_tokens + config.registers, width) * 0.02)
-        self.blocks = Blocks(
-            config.encoder_layers, width=width, heads=config.heads, feed_forward=config.feed_forward,
-            relation_width=config.relation_width,
-        )  # fmt: skip
+        self.blocks = Blocks(config.encoder_layers, config)
         self.norm = nn.LayerNorm(width)
         self.project = nn.Linear(width, config.token_dim)
+        if config.joint:
+            self.share = nn.Linear(width, width)  # of each agent in a joint code, by channel
         if config.feedback and config.num_tokens > 1:  # the first latent has none before it
             self.embed_error = mlp(3 * steps, 2 * width, width)
             self.correct = mlp(3 * width, 2 * width, width)
@@ -78,8 +77,12 @@ class TrajectoryEncoder(nn.Module):
         correction: Tensor = self.correct(torch.cat([state, self.embed_error(error), decoder_state], dim=-1))
         return correction
 
-    def latents(self, state: Float[Tensor, "R n d"]) -> Float[Tensor, "R n D"]:
-        """Latents in [-1, 1] from their hidden states."""
+    def latents(self, state: Float[Tensor, "R n d"], scene: SceneTokens) -> Float[Tensor, "G n D"]:
+        """Latents in [-1, 1] from their hidden states; those of a joint code from the states of all its agents."""
+        if scene.between is not None:
+            missing = ~scene.is_agent[:, :, None, None]
+            share = scene.by_agent(self.share(state)).masked_fill(missing, -torch.inf).softmax(dim=1)  # [B, A, n, d]
+            state = (share * scene.by_agent(state)).sum(dim=1)
         return torch.tanh(self.project(self.norm(state)))
 
     def _inputs(

@@ -41,7 +41,7 @@ class CodePrior:
         """Log probabilities of the token after each prefix, by its id; None: after the empty prefix, K = 1."""
         if prefixes is None:
             return self._first_token
-        return self.model.decoder.prior_logits(prefixes.state).log_softmax(dim=-1)
+        return self.model.decoder.prior_logits(prefixes.state, self.scene).log_softmax(dim=-1)
 
     @torch.no_grad()
     def of_tokens(self, ids: Int[Tensor, "R K n"]) -> Float[Tensor, "R K n"]:
@@ -81,7 +81,7 @@ class CodePrior:
     def of_all_codes(self, depth: int) -> Float[Tensor, "R C"]:
         """Log probabilities of all codes of `depth` tokens; see `ids_of` for their order."""
         values = self.codebook.values.to(self.scene.velocity_mps)
-        rows, count = len(self.scene.velocity_mps), len(values)
+        rows, count = self.scene.tokens.num_codes, len(values)
         if count**depth > MAX_EXHAUSTIVE_CODES:
             raise PlannerError(
                 f"{depth} tokens have {count**depth} codes, expected at most {MAX_EXHAUSTIVE_CODES}: reduce the depth"
@@ -106,7 +106,7 @@ class CodePrior:
     def _first_token(self) -> Float[Tensor, "R 1 V"]:
         config = self.model.config
         # The decoder needs a token; what comes after the empty prefix does not depend on it.
-        any_token = self.scene.velocity_mps.new_zeros(len(self.scene.velocity_mps), 1, config.token_dim)
+        any_token = self.scene.velocity_mps.new_zeros(self.scene.tokens.num_codes, 1, config.token_dim)
         return self.model.decoder.next_token_logits(any_token, self.scene)[:, :1].log_softmax(dim=-1)
 
 

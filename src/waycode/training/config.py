@@ -116,7 +116,7 @@ def small() -> TrainingConfig:
     return TrainingConfig(
         model=ModelConfig(),
         # 1e-3 per step and a lax target at first, so that sigma is at its bound after 500 steps: search finds order in
-        # tokens that are discrete. The target meets the error of noisy tokens at two thirds of the run; sigma then falls.
+        # discrete tokens. The target meets the error of noisy tokens at two thirds of the run; sigma then falls.
         noise=NoiseConfig(
             target_ade_m=6.0, final_target_ade_m=0.25, gamma=0.9, delta=0.01, max_sigma=0.5, rounded_share=0.4
         ),
@@ -131,12 +131,22 @@ def small_paper() -> TrainingConfig:
     base = small()
     model = replace(base.model, spline_points=None, reachability=False, feedback=False, prior=False)
     return TrainingConfig(
-        # With a target of 1.0 m the noise was still 0 after 1,900 of 5,500 steps, and the tokens were not ordered.
-        model=model, noise=NoiseConfig(target_ade_m=1.5, gamma=0.95, delta=0.01),
+        # Sigma begins to rise when the error falls below the target, about a tenth of the run here.
+        model=model, noise=NoiseConfig(target_ade_m=1.0, gamma=0.95, delta=0.01),
         nested_dropout=NestedDropout.SAMPLED, mirror=False, balance=False,
         learning_rate=base.learning_rate, steps=base.steps,
         scenes_per_batch=base.scenes_per_batch, agents_per_scene=base.agents_per_scene,
         validate_every=base.validate_every,
+    )  # fmt: skip
+
+
+def small_joint() -> TrainingConfig:
+    """The recipe of the bundled model `sumo-small-joint`: one code of 12 tokens for 2 to 8 agents that interact."""
+    base = small()
+    return replace(
+        base, model=replace(base.model, joint=True, num_tokens=12),
+        # Another future of one agent would not fit the others' recorded ones.
+        alternative_share=0.0, searched_share=0.25, scenes_per_batch=12, agents_per_scene=8,
     )  # fmt: skip
 
 
@@ -163,6 +173,15 @@ def paper_nuplan() -> TrainingConfig:
     return replace(
         base, model=replace(base.model, features=features), steps=4_700_000, history_dropout=0.5, collision_weight=1.0
     )
+
+
+def paper_joint() -> TrainingConfig:
+    """The paper's multi-agent WOMD model (appendix A.2): 12 tokens, about 300M samples."""
+    base = paper()
+    return replace(
+        base, model=replace(base.model, joint=True, num_tokens=12), steps=4_700_000, agents_per_scene=8,
+        scenes_per_batch=8,
+    )  # fmt: skip
 
 
 def closed_loop() -> TrainingConfig:
@@ -197,8 +216,10 @@ RECIPES: dict[str, Callable[[], TrainingConfig]] = {
     "tiny": tiny,
     "small": small,
     "small-paper": small_paper,
+    "small-joint": small_joint,
     "paper": paper,
     "paper-nuplan": paper_nuplan,
+    "paper-joint": paper_joint,
     "closed-loop": closed_loop,
 }
 

@@ -16,6 +16,7 @@ from torch.utils import data
 
 from waycode.dataset.dataset import Dataset
 from waycode.features import Batch, Example, collate, mirror
+from waycode.scene.interaction import who_interacts
 from waycode.scene.manoeuvre import Manoeuvre
 from waycode.training.config import TrainingConfig, TrainingError, check_fit
 from waycode.training.examples import PreparedExamples, prepare_examples
@@ -78,8 +79,15 @@ class Examples(data.Dataset[Example]):
     def __getitem__(self, key: tuple[int, int]) -> Example:
         scene, seed = key
         rng = np.random.default_rng(seed)
-        chosen, importance = self.agents.draw(scene, self.config.agents_per_scene, rng)
         prepared = self.prepared[scene]
+        if self.config.model.joint:
+            first, _ = self.agents.draw(scene, 1, rng)
+            count = int(rng.integers(2, max(2, self.config.agents_per_scene) + 1))
+            position_m, valid = _in_scene_frame(prepared.example), prepared.example.future_valid
+            chosen = who_interacts(position_m, valid, int(first[0]), count=count)
+            importance = np.ones(len(chosen))
+        else:
+            chosen, importance = self.agents.draw(scene, self.config.agents_per_scene, rng)
         example, importance = prepared.example, importance.astype(np.float32)
         future, valid = example.future_m[chosen], example.future_valid[chosen]  # copies
         for row, agent in enumerate(chosen):
@@ -91,6 +99,14 @@ class Examples(data.Dataset[Example]):
             future_valid=valid, importance=importance,
         )  # fmt: skip
         return mirror(example) if self.config.mirror and rng.random() < 0.5 else example
+
+
+def _in_scene_frame(example: Example) -> Float[np.ndarray, "A T 2"]:
+    """The futures of the agents in one frame."""
+    x_m, y_m, heading_rad = example.track_pose[example.agents].T[:, :, None]  # each [A, 1]
+    cos, sin = np.cos(heading_rad), np.sin(heading_rad)
+    ahead, left = example.future_m[..., 0], example.future_m[..., 1]  # [A, T]
+    return np.stack([x_m + cos * ahead - sin * left, y_m + sin * ahead + cos * left], axis=-1)
 
 
 class StepSampler(data.Sampler[list[tuple[int, int]]]):

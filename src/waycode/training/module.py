@@ -1,4 +1,7 @@
-"""One training step, as a Lightning module. R rows: the modelled agents of all scenes."""
+"""One training step, as a Lightning module.
+
+R rows: the modelled agents of all scenes. G codes: one per row, or one per scene in a joint model.
+"""
 
 import math
 from dataclasses import replace
@@ -49,12 +52,13 @@ class AutoencoderModule(lightning.LightningModule):
 
         tokens = model.scene_encoder(self._with_hidden_history(batch, generator), batch.agents)
         scene = model.decoder.embed_scene(tokens)
-        ids = self._searched(scene, future, valid)  # [r, N], of the first r rows
+        ids, num_searched = self._searched(scene, future, valid)
         codes = model.codebook().codes(ids)
-        sent, latents = model.transmit(future, valid, scene, self.channel(codes, len(future), generator))
+        channel = self.channel(codes, scene.tokens.num_codes, generator)
+        sent, latents = model.transmit(future, valid, scene, channel)
         logits = None
         if config.prior_weight:
-            (mean, std), logits = model.decoder.decode_with_prior(latents, scene)  # [R, N, T, 2]
+            (mean, std), logits = model.decoder.decode_with_prior(latents, scene)  # [R, N, T, 2], [G, N, V]
         else:
             mean, std = model.decoder.decode_all_prefixes(latents, scene)
 
@@ -65,7 +69,7 @@ class AutoencoderModule(lightning.LightningModule):
             loss = loss + config.teaching_weight * wrong.mean()
         if len(ids) and logits is not None:
             surprise = functional.cross_entropy(logits[: len(ids)].flatten(0, 1), ids.flatten(), reduction="none")
-            importance = batch.importance[rows][: len(ids)]
+            importance = scene.tokens.of_codes(batch.importance[rows])[: len(ids)]
             loss = loss + config.prior_weight * (surprise.view_as(ids).mean(dim=1) * importance).mean()
         if self._progress >= config.losses_from:
             loss = loss + self._losses_of_ours(mean, weights, scene, batch, generator)
@@ -75,7 +79,7 @@ class AutoencoderModule(lightning.LightningModule):
             loss = loss + config.collision_weight * weighted_mean(depth, weights)
 
         ade = average_displacement_m(mean, future, valid).detach()
-        noisy = slice(len(ids), None) if len(ids) < len(future) else slice(None)
+        noisy = slice(num_searched, None) if num_searched < len(future) else slice(None)
         self._adapt_noise(float(weighted_mean(ade[noisy], weights[noisy])))
         return {"loss": loss, "ade": weighted_mean(ade, weights)}
 
@@ -85,14 +89,14 @@ class AutoencoderModule(lightning.LightningModule):
 
     def _searched(
         self, scene: SceneEmbedding, future: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
-    ) -> Int[Tensor, "r N"]:
-        """Tokens that greedy search finds for the agents of the first scenes of the batch; the scenes are shuffled."""
+    ) -> tuple[Int[Tensor, "g N"], int]:
+        """Tokens that greedy search finds for the first scenes of the batch (they are shuffled), and their rows."""
         num_scenes = round(self.config.searched_share * len(scene.tokens.tokens))
         part = scene.first(num_scenes)
         count = len(part.tokens.row)
         if count == 0:
-            return torch.zeros(0, self.config.model.num_tokens, dtype=torch.long, device=future.device)
-        return search_codes(self.model, part, future[:count], valid[:count])
+            return torch.zeros(0, self.config.model.num_tokens, dtype=torch.long, device=future.device), 0
+        return search_codes(self.model, part, future[:count], valid[:count]), count
 
     def _losses_of_ours(
         self,
@@ -132,11 +136,11 @@ class AutoencoderModule(lightning.LightningModule):
         hidden = torch.rand(count, generator=generator, device="cpu") < self.config.history_dropout
         return hide_history(batch.scene, batch.agents, hidden=hidden.to(self.device))
 
-    def channel(self, codes: Float[Tensor, "r N D"], rows: int, generator: torch.Generator) -> Channel:
-        """What the decoder receives: searched codes in the first r rows; the others noisy, or rounded for a share."""
+    def channel(self, codes: Float[Tensor, "g N D"], count: int, generator: torch.Generator) -> Channel:
+        """What the decoder receives: g searched codes; of the others of `count`, noisy ones, or rounded for a share."""
         config, share = self.config.model, self.config.noise.rounded_share
-        noise = draw_noise((rows, config.num_tokens, config.token_dim), self.sigma, generator).to(self.device)
-        rounded = (torch.rand(rows, 1, 1, generator=generator, device="cpu") < share).to(self.device)
+        noise = draw_noise((count, config.num_tokens, config.token_dim), self.sigma, generator).to(self.device)
+        rounded = (torch.rand(count, 1, 1, generator=generator, device="cpu") < share).to(self.device)
 
         def channel(latents: Tensor, first: int) -> Tensor:
             places = slice(first, first + latents.shape[1])
@@ -153,7 +157,9 @@ class AutoencoderModule(lightning.LightningModule):
         future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
         config, cars, dt_s = self.config.model, cars_of(batch), self.config.model.features.dt_s
         length = int(torch.randint(1, config.num_tokens + 1, (), generator=generator, device="cpu"))
-        codes = random_codes(len(future), _RANDOM_CODES, length, token_dim=config.token_dim, generator=generator)
+        codes = random_codes(
+            scene.tokens.num_codes, _RANDOM_CODES, length, token_dim=config.token_dim, generator=generator
+        )
         random_m, _ = self.model.decode(codes.to(self.device), scene)
         encoded = excess_acceleration_mps2(mean_m, dt_s=dt_s).mean(dim=(1, 2)) * cars.is_car
         loss = realism_loss(random_m, future, valid, scene.tokens.map, cars, dt_s=dt_s)
