@@ -101,7 +101,7 @@ def test_train_for_programs(tmp_path: Path, capsys: Output) -> None:
         ),
         ("train tiny --data {sample} --val {sample} --out {tmp}/new --workers -1", "expected at least 0"),
         ("train tiny --data {sample} --val {sample} --out {tmp}/new --init nobody", "neither a model's folder nor"),
-        ("train small --data {sample} --val {sample} --out {tmp}/new --init {run}", "width is 32, asked for 96"),
+        ("train small --data {sample} --val {sample} --out {tmp}/new --init {run}", "width is 32, asked for 64"),
         ("eval reconstruction --model nobody --data {sample}", "neither a model's folder nor"),
         ("eval reconstruction --model {run} --data {tmp}", "is not a dataset"),
         ("eval reconstruction --model {run} --data {sample} --scenes 0", "--scenes is 0, expected at least 1"),

@@ -17,7 +17,9 @@ from waycode.objectives import (
     Candidates,
     Collision,
     Comfort,
+    FollowingGap,
     GoalPoint,
+    GoesFirst,
     LaneChange,
     LeftTurn,
     ObjectiveError,
@@ -221,6 +223,8 @@ def test_names_are_those_of_the_registry() -> None:
         "speed-profile": SpeedProfile((0.0,), (1.0,)),
         "stop-at": StopAt(distance_m=1.0),
         "goal-point": GoalPoint(0.0, 0.0),
+        "following-gap": FollowingGap("1", "2"),
+        "goes-first": GoesFirst("1", "2"),
     }
     for name, kind in OBJECTIVES.items():
         assert (given[name] if name in given else kind()).name == name

@@ -10,6 +10,7 @@ from rich.console import RenderableType
 
 from waycode.cli.console import Flag, check_at_least, progress_bar, say_result
 from waycode.cli.forecast import evaluate_forecast
+from waycode.cli.joint import evaluate_joint
 
 if TYPE_CHECKING:
     from waycode.dataset.dataset import Dataset
@@ -37,6 +38,10 @@ class Evaluate:
     goal, route: the same for ending where the recording ends (ADE and FDE, also refined by 5 and 40 gradient steps),
     and for following the ego's route.
 
+    joint-guidance, depth-sweep, search-vs-optimisation: of a joint model, how near the joint futures that search finds
+    for the goals of all agents are to the recording (section 5.4); the same for 1, 2, ... tokens; and compared with
+    gradient steps from random codes. Each writes a .json and a .png under its name.
+
     closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all planners compared, in
     replayed and in reactive traffic; or latent search with other depths, beams and objectives. Each writes a .json, a
     .parquet with a row per run, and a .png. Scenes whose ego is not a car or speeds in the log are left out and
@@ -55,6 +60,9 @@ class Evaluate:
             "slow-down",
             "goal",
             "route",
+            "joint-guidance",
+            "depth-sweep",
+            "search-vs-optimisation",
             "closed-loop",
             "closed-loop-ablation",
         ]
@@ -98,6 +106,10 @@ class Evaluate:
             result, tables, files = self._reconstruction(model, dataset, provenance)
         elif self.what == "forecast":
             result, tables, files = evaluate_forecast(model, dataset, provenance, scenes=self.scenes, out=self.out)
+        elif self.what in ("joint-guidance", "depth-sweep", "search-vs-optimisation"):
+            result, tables, files = evaluate_joint(
+                self.what, model, dataset, provenance, scenes=self.scenes, out=self.out
+            )
         elif self.what == "closed-loop" or self.what == "closed-loop-ablation":
             result, tables, files = self._closed_loop(self.what)
         else:

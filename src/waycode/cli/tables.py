@@ -16,6 +16,7 @@ if TYPE_CHECKING:
     from waycode.evaluation.closed_loop import ClosedLoopRow, ScoreDifference
     from waycode.evaluation.forecast_report import ForecastReport
     from waycode.evaluation.guidance_report import GuidanceReport
+    from waycode.evaluation.joint import JointReport
     from waycode.evaluation.reconstruction_report import ReconstructionReport
     from waycode.evaluation.report import Estimate
     from waycode.objectives.registry import ObjectiveDescription, Parameter
@@ -327,6 +328,18 @@ def guidance_tables(report: "GuidanceReport") -> RenderableType:
     targets = [Text(f"{'holds' if one.holds else 'FAILS'}  {one.claim}: {one.found}") for one in report.targets]
     empty = [Text(f"{part}: no cases") for part, count in report.num_cases.items() if count == 0]
     return Group(*tables, Text("±: half of the 95 % interval over episodes; shares in %\n"), *empty, *targets)
+
+
+def joint_table(report: "JointReport") -> RenderableType:
+    """Errors of guided joint futures by method."""
+    names = list(next(reversed(report.rows.values())))
+    title = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes ({report.num_episodes:,} episodes)"
+    caption = "min: best of 6 of a beam of 64, mean: greedy search; ±: half of the 95 % interval over episodes"
+    table = _table(title, "", *(name.replace("_", " ") for name in names), caption=caption)
+    for method, measures in report.rows.items():
+        cells = [_interval(measures[name], digits=3) if name in measures else "-" for name in names]
+        table.add_row(method, *cells)
+    return table
 
 
 def closed_loop_tables(

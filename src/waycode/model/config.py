@@ -86,7 +86,8 @@ class ModelConfig:
 def config_from_json(kind: type[AnyConfig], content: Any, *, name: str = "") -> AnyConfig:
     """Builds a config dataclass, with the configs inside it, from parsed JSON.
 
-    Raises `ValueError` for fields that are missing, unknown or of another type.
+    Raises `ValueError` for fields that are missing, unknown or of another type. A switch that is off by default may be
+    missing: it came after the JSON was written.
 
     Args:
         kind: the dataclass.
@@ -96,7 +97,8 @@ def config_from_json(kind: type[AnyConfig], content: Any, *, name: str = "") -> 
     if not isinstance(content, Mapping):
         raise ValueError(f"{name or 'the config'} is {content!r:.60}, expected the fields of a {kind.__name__}")
     types = {one.name: one.type for one in fields(kind)}  # type: ignore[arg-type]
-    missing, unknown = sorted(set(types) - set(content)), sorted(set(content) - set(types))
+    optional = {one.name for one in fields(kind) if one.default is False}  # type: ignore[arg-type]
+    missing, unknown = sorted(set(types) - optional - set(content)), sorted(set(content) - set(types))
     if missing or unknown:
         raise ValueError(f"{name or 'the config'} is no {kind.__name__}: missing {missing}, unknown {unknown}")
     prefix = f"{name}." if name else ""

@@ -1,7 +1,7 @@
 """Objectives: costs of decoded trajectories, and how costs are combined."""
 
 from waycode.objectives.base import BaseObjective, Objective, as_objective
-from waycode.objectives.candidates import Candidates
+from waycode.objectives.candidates import Candidates, JointCandidates
 from waycode.objectives.comfort import Comfort
 from waycode.objectives.driving import (
     DRIVING_OBJECTIVE,
@@ -22,6 +22,7 @@ from waycode.objectives.route import RouteFollowing
 from waycode.objectives.safety import Collision, KeepDistance, RoadEdge
 from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.objectives.speed import SlowDown, SpeedProfile, StopAt
+from waycode.objectives.together import FollowingGap, GoesFirst, NoCollision
 from waycode.objectives.turns import LeftTurn, RightTurn
 
 __all__ = [
@@ -33,11 +34,15 @@ __all__ = [
     "Collision",
     "Comfort",
     "ComfortLimits",
+    "FollowingGap",
     "GoalPoint",
+    "GoesFirst",
+    "JointCandidates",
     "KeepDistance",
     "LaneChange",
     "LeftTurn",
     "Likelihood",
+    "NoCollision",
     "Objective",
     "ObjectiveDescription",
     "ObjectiveError",

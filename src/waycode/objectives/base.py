@@ -16,21 +16,25 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from waycode.objectives.candidates import Candidates
+from waycode.objectives.candidates import AnyCandidates, Candidates, JointCandidates
 from waycode.objectives.setting import ObjectiveError
 
 # Costs [K], [K, M] in lexicographic order, or a sequence of K values that Python can order.
-Objective = Callable[[Candidates], Any]
+Objective = Callable[[Any], Any]  # from `Candidates`, or from `JointCandidates` where several agents are planned for
+
+# What an objective is about: one agent, the agents of a joint future together, or whatever its parts are about.
+Scope = Literal["agent", "agents", "parts"]
 
 
 class BaseObjective(ABC):
     """A named cost that can be weighted, added and ordered with others: `2.0 * a + b`, `a.then(b)`."""
 
     differentiable: ClassVar[bool] = False  # whether `View.refine` may descend its gradient
+    scope: ClassVar[Scope] = "agent"
 
     @abstractmethod
-    def __call__(self, candidates: Candidates) -> Float[Tensor, "K *M"]:
-        """Costs [K], or [K, M] in lexicographic order."""
+    def __call__(self, candidates: Any) -> Float[Tensor, "K *M"]:
+        """Costs [K], or [K, M] in lexicographic order, of `Candidates` or `JointCandidates`: see `scope`."""
 
     def __post_init__(self) -> None:
         for parameter in _parameters(self):
@@ -46,8 +50,15 @@ class BaseObjective(ABC):
         """Names of the M levels of the cost."""
         return (self.name,)
 
-    def levels(self, candidates: Candidates) -> Float[Tensor, "K M"]:
+    def levels(self, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
         """The costs as [K, M], M = len(level_names)."""
+        if self.scope == "agent" and isinstance(candidates, JointCandidates):
+            raise ObjectiveError(
+                f"{self.name} is about one agent, and several are planned for: expected agent(ID): {self.name}, or "
+                f"all: {self.name}"
+            )
+        if self.scope == "agents" and isinstance(candidates, Candidates):
+            raise ObjectiveError(f"{self.name} is about several agents, and one is planned for: plan them jointly")
         costs = self(candidates)
         expected = [len(candidates), len(self.level_names)]
         if isinstance(costs, Tensor) and costs.ndim == 1:
@@ -57,7 +68,7 @@ class BaseObjective(ABC):
             raise ObjectiveError(f"{self.name} gave {got}, expected a tensor of shape {expected}")
         return costs if costs.is_floating_point() else costs.to(candidates.position_m)
 
-    def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
+    def explain(self, candidates: Any) -> dict[str, Float[Tensor, " K"]]:
         """The cost of every part of the objective by name, without weights."""
         return dict(zip(self.level_names, self.levels(candidates).unbind(dim=1), strict=True))
 
@@ -158,6 +169,8 @@ class _Combined(BaseObjective):
 
     parts: tuple[BaseObjective, ...]
 
+    scope: ClassVar[Scope] = "parts"
+
     def __post_init__(self) -> None:
         """Nothing to check: the parts have checked their own parameters."""
 
@@ -169,7 +182,7 @@ class _Combined(BaseObjective):
     def differentiable(self) -> bool:  # type: ignore[override]  # a class attribute of plain objectives
         return all(part.differentiable for part in self.parts)
 
-    def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
+    def explain(self, candidates: AnyCandidates) -> dict[str, Float[Tensor, " K"]]:
         explained: dict[str, Tensor] = {}
         for part in self.parts:
             for name, costs in part.explain(candidates).items():
@@ -194,7 +207,7 @@ class Sum(_Combined):
     def level_names(self) -> tuple[str, ...]:
         return (" + ".join(term.level_names[0] for term in self.parts),)
 
-    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+    def __call__(self, candidates: AnyCandidates) -> Float[Tensor, " K"]:
         first, *others = (term.levels(candidates) for term in self.parts)
         return sum(others, start=first)[:, 0]
 
@@ -218,7 +231,7 @@ class Scaled(_Combined):
     def level_names(self) -> tuple[str, ...]:
         return tuple(f"{_as_text(self.weight)} * {name}" for name in self.parts[0].level_names)
 
-    def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
+    def __call__(self, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
         return self.weight * self.parts[0].levels(candidates)
 
     def __str__(self) -> str:
@@ -240,7 +253,7 @@ class Then(_Combined):
     def differentiable_parts(self) -> list[BaseObjective]:
         return [leaf for part in self.parts for leaf in part.differentiable_parts()]
 
-    def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
+    def __call__(self, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
         return torch.cat([part.levels(candidates) for part in self.parts], dim=1)
 
     def __str__(self) -> str:
@@ -258,7 +271,7 @@ class Where(Then):
 
 @dataclass(frozen=True)
 class ForAgent(_Combined):
-    """An objective (the only part) of one agent; it is zero for all others."""
+    """An objective (the only part) of one agent, alone or of a joint future; it is zero for all others."""
 
     agent_id: str
 
@@ -266,16 +279,52 @@ class ForAgent(_Combined):
     def level_names(self) -> tuple[str, ...]:
         return self.parts[0].level_names
 
-    def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
-        if candidates.setting.agent_id == self.agent_id:
-            return self.parts[0].levels(candidates)
-        return candidates.position_m.new_zeros(len(candidates), len(self.level_names))
+    def __call__(self, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
+        mine = self._mine(candidates)
+        if mine is None:
+            return candidates.position_m.new_zeros(len(candidates), len(self.level_names))
+        return self.parts[0].levels(mine)
 
-    def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
-        return super().explain(candidates) if candidates.setting.agent_id == self.agent_id else {}
+    def explain(self, candidates: AnyCandidates) -> dict[str, Float[Tensor, " K"]]:
+        mine = self._mine(candidates)
+        if mine is None:
+            return {}
+        prefix = f"agent({self.agent_id}): " if isinstance(candidates, JointCandidates) else ""
+        return {prefix + name: costs for name, costs in self.parts[0].explain(mine).items()}
+
+    def _mine(self, candidates: AnyCandidates) -> Candidates | None:
+        if isinstance(candidates, JointCandidates):
+            return candidates.of(self.agent_id)
+        return candidates if candidates.setting.agent_id == self.agent_id else None
 
     def __str__(self) -> str:
-        return str(self.parts[0])
+        return f"agent({self.agent_id}): {_bracketed(self.parts[0], Sum, Then)}"
+
+
+@dataclass(frozen=True)
+class EveryAgent(_Combined):
+    """An objective (the only part) of every agent of a joint future: the sum over the agents, level by level."""
+
+    @cached_property
+    def level_names(self) -> tuple[str, ...]:
+        return self.parts[0].level_names
+
+    def __call__(self, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
+        if isinstance(candidates, Candidates) or self.parts[0].scope == "agents":
+            return self.parts[0].levels(candidates)
+        return torch.stack([self.parts[0].levels(one) for one in candidates.agents]).sum(dim=0)
+
+    def explain(self, candidates: AnyCandidates) -> dict[str, Float[Tensor, " K"]]:
+        if isinstance(candidates, Candidates) or self.parts[0].scope == "agents":
+            return self.parts[0].explain(candidates)
+        return {
+            f"agent({one.setting.agent_id}): {name}": costs
+            for one in candidates.agents
+            for name, costs in self.parts[0].explain(one).items()
+        }
+
+    def __str__(self) -> str:
+        return f"all: {_bracketed(self.parts[0], Sum, Then)}"
 
 
 def _bracketed(part: BaseObjective, *looser: type[BaseObjective]) -> str:

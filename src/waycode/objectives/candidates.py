@@ -1,4 +1,4 @@
-"""`Candidates`: the argument of every objective. K trajectories of one agent, and their kinematics."""
+"""The argument of every objective: `Candidates`, K trajectories of one agent, or `JointCandidates`, of several."""
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
@@ -209,3 +209,52 @@ class Candidates(SharedResults):
         ahead = self.position_m.new_tensor([1.0, 0.0])
         step = torch.where(self.moving[..., None], self.step_m, ahead)  # atan2 has no gradient at the origin
         return torch.atan2(step[..., 1], step[..., 0])
+
+
+@dataclass(frozen=True, kw_only=True, eq=False)
+class JointCandidates(SharedResults):
+    """K joint futures of several agents of a scene: the k-th trajectories of all agents belong together."""
+
+    agents: tuple[Candidates, ...]
+    prior: Callable[[], Tensor] | None = None  # computes `log_probability`; None if the candidates have none
+
+    def __len__(self) -> int:
+        return len(self.agents[0])
+
+    def of(self, agent_id: str) -> Candidates:
+        """The trajectories of one of the agents."""
+        for one in self.agents:
+            if one.setting.agent_id == agent_id:
+                return one
+        available = ", ".join(one.setting.agent_id for one in self.agents)
+        raise ObjectiveError(f"no agent {agent_id!r} is planned for, expected one of {available}")
+
+    def select(self, index: Int[Tensor, " k"] | slice) -> "JointCandidates":
+        """Some of the candidates."""
+        prior = None if self.prior is None else lambda: self.log_probability[index]
+        return JointCandidates(agents=tuple(one.select(index) for one in self.agents), prior=prior)
+
+    @cached_property
+    def position_m(self) -> Float[Tensor, "A K T 2"]:
+        return torch.stack([one.position_m for one in self.agents])
+
+    @property
+    def num_tokens(self) -> int:
+        return self.agents[0].num_tokens
+
+    @property
+    def final_std_m(self) -> Float[Tensor, " K"]:
+        """That of the agent that the model is least certain of."""
+        return torch.stack([one.final_std_m for one in self.agents]).amax(dim=0)
+
+    @cached_property
+    def log_probability(self) -> Float[Tensor, " K"]:
+        """Log probability in nats of the tokens of each joint future; see `Candidates.log_probability`."""
+        if self.prior is None:
+            raise ObjectiveError(
+                "the candidates have no likelihood: expected codes of 2 levels, decoded by a model with a prior"
+            )
+        return self.prior()
+
+
+AnyCandidates = Candidates | JointCandidates

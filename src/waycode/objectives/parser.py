@@ -3,7 +3,8 @@
     expression = ordered { "where" ordered }        the constraint's levels come first; binds least
     ordered    = sum { "then" sum }                 lexicographic
     sum        = product { "+" product }
-    product    = [ number "*" ] atom
+    product    = [ number "*" ] owned
+    owned      = [ "agent" "(" id ")" ":"  |  "all" ":" ] atom    of which agents of a joint future
     atom       = name [ "(" [ argument { "," argument } ] ")" ]  |  "(" expression ")"
     argument   = [ parameter "=" ] value            a value is a number, a word, or [number, number, ...]
 
@@ -17,7 +18,7 @@ from dataclasses import dataclass
 from difflib import get_close_matches
 from typing import Any, NoReturn
 
-from waycode.objectives.base import BaseObjective
+from waycode.objectives.base import BaseObjective, EveryAgent
 from waycode.objectives.registry import KINDS, OBJECTIVES, ONLY_IN_PYTHON, Parameter, parameters_of
 from waycode.objectives.setting import ObjectiveError
 
@@ -25,7 +26,7 @@ TOKEN = re.compile(
     r"(?P<space>\s+|\#[^\n]*)"
     r"|(?P<number>[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?)"
     r"|(?P<word>[A-Za-z_][A-Za-z0-9_]*(?:-[A-Za-z0-9_]+)*)"
-    r"|(?P<sign>[()\[\],=+*])"
+    r"|(?P<sign>[()\[\],=+*:])"
 )
 KEYWORDS = ("then", "where")
 
@@ -104,10 +105,24 @@ class _Parser:
 
     def product(self) -> BaseObjective:
         if self.token.kind != "number":
-            return self.atom()
+            return self.owned()
         weight = self.take()
         self.expect("*")
-        return self.made(weight.place, operator.mul, self.atom(), float(weight.text))
+        return self.made(weight.place, operator.mul, self.owned(), float(weight.text))
+
+    def owned(self) -> BaseObjective:
+        if self.accept("all"):
+            self.expect(":")
+            return EveryAgent((self.atom(),))
+        if not self.accept("agent"):
+            return self.atom()
+        self.expect("(")
+        if self.token.kind not in ("word", "number"):
+            self.expected("the id of an agent")
+        agent_id = self.take().text
+        self.expect(")")
+        self.expect(":")
+        return self.atom().for_agent(agent_id)
 
     def atom(self) -> BaseObjective:
         if self.accept("("):
@@ -166,6 +181,8 @@ class _Parser:
             return float(token.text)
         if parameter.kind == KINDS[int] and token.kind == "number" and float(token.text).is_integer():
             return int(float(token.text))
+        if parameter.kind == KINDS[str] and token.kind in ("word", "number"):
+            return token.text
         if parameter.kind == KINDS[tuple[float, ...]] and token.text == "[":
             return self.numbers()
         return self.fail(token.place, f"{parameter.name} of {name} is {token.text!r}, expected: {parameter.kind}")

@@ -21,6 +21,7 @@ from waycode.objectives.plausibility import Likelihood, TerminalVariance
 from waycode.objectives.route import RouteFollowing
 from waycode.objectives.safety import Collision, KeepDistance, RoadEdge
 from waycode.objectives.speed import SlowDown, SpeedProfile, StopAt
+from waycode.objectives.together import FollowingGap, GoesFirst, NoCollision
 from waycode.objectives.turns import LeftTurn, RightTurn
 
 OBJECTIVES: dict[str, type[BaseObjective]] = {
@@ -46,6 +47,9 @@ OBJECTIVES: dict[str, type[BaseObjective]] = {
     "time-to-collision": TimeToCollision,
     "speed-limit": SpeedLimit,
     "comfort-limits": ComfortLimits,
+    "no-collision": NoCollision,
+    "following-gap": FollowingGap,
+    "goes-first": GoesFirst,
 }
 
 UNITS = {"m": "m", "s": "s", "mps": "m/s", "rad": "rad", "1pm": "1/m"}  # by the suffix of a parameter's name
@@ -54,6 +58,7 @@ KINDS: dict[Any, str] = {
     int: "whole number",
     bool: "true or false",
     tuple[float, ...]: "list of numbers",
+    str: "id of an agent",
 }
 ONLY_IN_PYTHON = "array, in Python only"
 

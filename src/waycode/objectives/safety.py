@@ -75,7 +75,7 @@ class RoadEdge(_Contact):
         edges = self._edges(candidates)
         if len(edges) == 0:
             return 0 * candidates.step_length_m  # zero with a gradient: refinement may ask for one
-        discs, radius = _own_discs(candidates)
+        discs, radius = own_discs(candidates)
         distance = project(discs, edges)[1].abs()
         return (radius + self.margin_m - distance).clamp(min=0).amax(dim=-1)
 
@@ -111,7 +111,7 @@ class Collision(_Contact):
         others = self._near(candidates)
         if len(others) == 0:
             return 0 * candidates.step_length_m  # zero with a gradient: refinement may ask for one
-        own, radius = _own_discs(candidates)
+        own, radius = own_discs(candidates)
         theirs, their_radius = _discs(others)  # [A, T, m, 2], [A]
         between = torch.linalg.vector_norm(own[:, None, :, :, None] - theirs[:, :, None], dim=-1)  # [K, A, T, n, m]
         depth = radius + their_radius[:, None] + self.margin_m - between.amin(dim=(-2, -1))
@@ -156,7 +156,7 @@ class KeepDistance(BaseObjective):
         return torch.where(ahead, (wanted - gap).clamp(min=0), 0.0).amax(dim=1).mean(dim=1)
 
 
-def _own_discs(candidates: Candidates) -> tuple[Float[Tensor, "K T n 2"], float]:
+def own_discs(candidates: Candidates) -> tuple[Float[Tensor, "K T n 2"], float]:
     """Centres of discs inside the agent's box, and their radius."""
     offsets, radius = disc_offsets_m(candidates.setting.length_m, candidates.setting.width_m)
     offsets_m = candidates.position_m.new_tensor(offsets)

@@ -1,0 +1,42 @@
+"""`waycode eval joint-guidance`, `depth-sweep`, `search-vs-optimisation`: evaluations of joint models."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from rich.console import RenderableType
+
+from waycode.cli.console import progress_bar
+
+if TYPE_CHECKING:
+    from waycode.dataset.dataset import Dataset
+    from waycode.evaluation.report import Provenance
+    from waycode.model import Model
+
+
+def evaluate_joint(
+    name: str, model: "Model", dataset: "Dataset", provenance: "Provenance", *, scenes: int | None, out: Path | None
+) -> tuple[Any, RenderableType, list[str]]:
+    """Evaluates a joint model; returns the report as JSON, its table and the names of its files.
+
+    Args:
+        name: of the evaluation.
+        model: with one code for all agents of a scene.
+        dataset: of scenes that the model was not trained on.
+        provenance: what the figures are measured with.
+        scenes: number of scenes, evenly spread over the dataset; None: all.
+        out: folder for the files; None: nothing is written.
+    """
+    from waycode.cli.tables import joint_table
+    from waycode.evaluation.joint import joint_report
+    from waycode.evaluation.pictures import save_joint
+    from waycode.evaluation.report import chosen_indices, evenly_chosen
+
+    with progress_bar("searching", len(chosen_indices(len(dataset), scenes))) as advance:
+        report = joint_report(
+            name, model, evenly_chosen(dataset, scenes), provenance=provenance, on_scenes=advance
+        )  # fmt: skip
+    files = [report.file_name, f"{name}.png"]
+    if out is not None:
+        report.write(out)
+        save_joint(report, out / files[1])
+    return report.as_json(), joint_table(report), files

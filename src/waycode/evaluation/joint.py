@@ -1,0 +1,298 @@
+"""Guided joint futures: every agent's goal is the last position of its recording (paper, sections 5.4, A.8 and A.9).
+
+The protocol of MotionDiffuser: search minimises the mean final error over the agents of a scene; realism is the mean
+distance from the recording. "min" is the best of the 6 futures of lowest cost in a beam of 64, "mean" is the one future
+that greedy search finds. All errors are those of whole scenes: means over their agents.
+
+S scenes, R rows (agents of all scenes), k futures of a scene, T steps, n tokens.
+"""
+
+import time
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import combinations, islice
+
+import numpy as np
+import torch
+from jaxtyping import Bool, Float, Int, Shaped
+from torch import Tensor
+
+from waycode.dataset.seeds import episode_of
+from waycode.evaluation.guidance import RECORDED
+from waycode.evaluation.guidance_report import Rows
+from waycode.evaluation.motion import MeasuredMotion
+from waycode.evaluation.realism import body_corners_m
+from waycode.evaluation.report import Estimate, EvaluationError, Provenance, Report
+from waycode.features import collate, extract
+from waycode.model import Model, PrefixDecoder, SceneEmbedding
+from waycode.model.autoencoder import average_displacement_m
+from waycode.planner import recorded_agents
+from waycode.scene import Scene
+from waycode.scene.frames import rotate
+from waycode.scene.geometry import boxes_overlap
+from waycode.scene.interaction import interacting_tracks
+from waycode.search import beam_search, refine
+
+BEAM_WIDTH, NUM_KEPT = 64, 6
+SEARCH_DEPTH, REFINED_DEPTH, REFINE_STEPS = 8, 7, 40  # the paper's, of 12 tokens
+SEARCH, REFINED = "search", "search + refinement"
+MIN_ADE, MEAN_ADE, MIN_FDE, MEAN_FDE = "min_ade_m", "mean_ade_m", "min_fde_m", "mean_fde_m"
+OVERLAP = "overlap"  # share of the scenes in which two of the modelled agents overlap at some step
+_BATCH_SCENES = 4  # bounds the memory: a beam of 64 has 512 candidates per agent
+_OPTIMISED = ((40, 1), (120, 1), (40, 8), (120, 8))  # gradient steps and random starts of the baseline
+
+Measures = dict[str, dict[str, Float[np.ndarray, " S"]]]  # method -> measure -> value per scene
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointReport(Report):
+    """A table of methods, each with its measures; see the functions of this module."""
+
+    name: str  # of the evaluation
+    num_scenes: int
+    num_episodes: int
+    num_agents: int
+    rows: Rows
+
+    @property
+    def file_name(self) -> str:
+        return f"{self.name}.json"
+
+
+@dataclass(frozen=True, kw_only=True)
+class JointBatch:
+    """Some scenes, their interacting agents, and the recorded futures of these."""
+
+    model: Model
+    scenes: list[Scene]
+    agents: list[list[int]]  # tracks, per scene
+    embedding: SceneEmbedding
+    future_m: Float[Tensor, "R T 2"]
+    valid: Bool[Tensor, "R T"]
+
+    @property
+    def last(self) -> Int[Tensor, " R"]:
+        """The last step at which each agent was observed."""
+        steps = torch.arange(self.valid.shape[1], device=self.valid.device)
+        return torch.where(self.valid, steps, -1).amax(dim=1).clamp(min=0)
+
+    def final_error_m(self, mean_m: Float[Tensor, "R k T 2"]) -> Float[Tensor, "S k"]:
+        """Mean final error of k futures of each scene: what search and refinement minimise."""
+        rows = torch.arange(len(self.last), device=mean_m.device)
+        goal = self.future_m[rows, self.last]  # [R, 2]
+        distance = (mean_m[rows, :, self.last] - goal[:, None]).norm(dim=-1)
+        return self.embedding.tokens.of_codes(distance)
+
+    def error_m(self, mean_m: Float[Tensor, "R k T 2"]) -> Float[Tensor, "S k"]:
+        """Mean distance from the recordings of k futures of each scene."""
+        return self.embedding.tokens.of_codes(average_displacement_m(mean_m, self.future_m, self.valid))
+
+    def search(self, *, depth: int, beam_width: int = 1, keep: int = 1) -> Float[Tensor, "S {keep} {depth} D"]:
+        """The `keep` best codes of a search for the goals."""
+        found = beam_search(
+            PrefixDecoder(self.model, self.embedding), lambda decoded: self.final_error_m(decoded[0]),
+            codebook=self.model.codebook(), num_rows=len(self.scenes), depth=depth, beam_width=beam_width,
+            device=self.future_m.device,
+        )  # fmt: skip
+        return self.model.codebook().codes(found.ids[:, :keep])
+
+    def refined(self, codes: Float[Tensor, "S k n D"], *, steps: int) -> Float[Tensor, "S k n D"]:
+        """The codes after gradient steps toward the goals."""
+
+        def cost(decoded: tuple[Tensor, Tensor]) -> Tensor:
+            return self.final_error_m(decoded[0]).flatten()
+
+        decode = PrefixDecoder(self.model, self.embedding).decode
+        return refine(decode, cost, codes.flatten(0, 1), steps=steps).latents.view_as(codes)
+
+    @torch.no_grad()
+    def decode(self, codes: Float[Tensor, "S k n D"]) -> Float[Tensor, "R k T 2"]:
+        return self.model.decode(codes, self.embedding)[0]
+
+    def has_overlap(self, mean_m: Float[Tensor, "R T 2"]) -> Bool[np.ndarray, " S"]:
+        """In which scenes two of the agents overlap at some step at which both were observed."""
+        paths_m, valid = mean_m.double().cpu().numpy(), self.valid.cpu().numpy()
+        row, found = 0, []
+        for scene, agents in zip(self.scenes, self.agents, strict=True):
+            tracks, now = scene.tracks, scene.current_step
+            boxes = []
+            for place, agent in enumerate(agents):
+                path_m = rotate(paths_m[row + place], float(tracks.heading_rad[agent, now]))
+                motion = MeasuredMotion.of(scene, agent, path_m + tracks.position_m[agent, now])
+                boxes.append(body_corners_m(motion, scene, agent))
+            seen = valid[row : row + len(agents)]
+            found.append(
+                any(
+                    bool((boxes_overlap(boxes[one], boxes[other]) & seen[one] & seen[other]).any())
+                    for one, other in combinations(range(len(agents)), 2)
+                )
+            )
+            row += len(agents)
+        return np.array(found, np.bool_)
+
+
+def joint_batches(
+    model: Model, scenes: Iterable[Scene], *, agents_per_scene: int, on_scenes: Callable[[int], None]
+) -> Iterator[JointBatch]:
+    """Scenes in batches, each with the first track to predict and those that interact with it.
+
+    Args:
+        model: a joint model.
+        scenes: with recorded futures; scenes in which nobody interacts are left out.
+        agents_per_scene: at most.
+        on_scenes: called with the number of scenes read.
+    """
+    if not model.config.joint:
+        raise EvaluationError("the model encodes every agent on its own, expected a joint model (recipe small-joint)")
+    remaining = iter(scenes)
+    while batch := list(islice(remaining, _BATCH_SCENES)):
+        chosen = []
+        for scene in batch:
+            recorded = recorded_agents(scene)
+            agents = interacting_tracks(scene, recorded[0], count=agents_per_scene) if recorded else []
+            future = scene.tracks.valid[:, scene.current_step + 1 :]
+            agents = [agent for agent in agents if future[agent].any()]
+            if len(agents) > 1:
+                chosen.append((scene, agents))
+        if chosen:
+            examples = [extract(scene, agents, config=model.config.features) for scene, agents in chosen]
+            tensors = collate(examples).to(next(model.parameters()).device)
+            with torch.no_grad():
+                embedding = model.encode_scene(tensors.scene, tensors.agents)
+            rows = tensors.agents.mask
+            yield JointBatch(
+                model=model,
+                scenes=[scene for scene, _ in chosen],
+                agents=[agents for _, agents in chosen],
+                embedding=embedding,
+                future_m=tensors.future_m[rows],
+                valid=tensors.future_valid[rows],
+            )
+        on_scenes(len(batch))
+
+
+def joint_guidance(batch: JointBatch) -> Measures:
+    """Search alone, and search with refinement, beside the recording."""
+    tokens = batch.model.config.num_tokens
+    measures: Measures = {RECORDED: {OVERLAP: batch.has_overlap(batch.future_m).astype(np.float64)}}
+    for method, depth, steps in ((SEARCH, SEARCH_DEPTH, 0), (REFINED, REFINED_DEPTH, REFINE_STEPS)):
+        depth = min(depth, tokens)
+        best, one = batch.search(depth=depth, beam_width=BEAM_WIDTH, keep=NUM_KEPT), batch.search(depth=depth)
+        if steps:
+            best, one = batch.refined(best, steps=steps), batch.refined(one, steps=steps)
+        several_m, single_m = batch.decode(best), batch.decode(one)
+        measures[method] = {
+            MIN_ADE: _numpy(batch.error_m(several_m).amin(dim=1)),
+            MEAN_ADE: _numpy(batch.error_m(single_m)[:, 0]),
+            MIN_FDE: _numpy(batch.final_error_m(several_m).amin(dim=1)),
+            MEAN_FDE: _numpy(batch.final_error_m(single_m)[:, 0]),
+            OVERLAP: batch.has_overlap(single_m[:, 0]).astype(np.float64),
+        }
+    return measures
+
+
+def depth_sweep(batch: JointBatch) -> Measures:
+    """Search alone with 1 to N tokens: realism against the objective (figure A9)."""
+    measures: Measures = {}
+    for depth in range(1, batch.model.config.num_tokens + 1):
+        best, one = batch.search(depth=depth, beam_width=BEAM_WIDTH, keep=NUM_KEPT), batch.search(depth=depth)
+        several_m, single_m = batch.decode(best), batch.decode(one)
+        measures[f"{depth} token{'s' if depth > 1 else ''}"] = {
+            MIN_ADE: _numpy(batch.error_m(several_m).amin(dim=1)),
+            MEAN_ADE: _numpy(batch.error_m(single_m)[:, 0]),
+            MIN_FDE: _numpy(batch.final_error_m(several_m).amin(dim=1)),
+            MEAN_FDE: _numpy(batch.final_error_m(single_m)[:, 0]),
+        }
+    return measures
+
+
+def search_vs_optimisation(batch: JointBatch) -> Measures:
+    """One future of each scene by search, by search and refinement, and by gradient steps from random codes alone."""
+    generator, scenes = torch.Generator("cpu").manual_seed(0), len(batch.scenes)
+    depth = min(SEARCH_DEPTH, batch.model.config.num_tokens)
+
+    def by_gradient(steps: int, starts: int) -> Tensor:
+        shape = (scenes, starts, depth, batch.model.config.token_dim)
+        start = (2 * torch.rand(shape, generator=generator, device="cpu") - 1).to(batch.future_m)
+        found = batch.refined(start, steps=steps)
+        best = batch.final_error_m(batch.decode(found)).argmin(dim=1)  # as search does, by the objective
+        return found[torch.arange(scenes, device=best.device), best][:, None]
+
+    methods: dict[str, Callable[[], Tensor]] = {
+        SEARCH: lambda: batch.search(depth=depth),
+        REFINED: lambda: batch.refined(batch.search(depth=min(REFINED_DEPTH, depth)), steps=REFINE_STEPS),
+    }
+    for steps, starts in _OPTIMISED:
+        name = f"{steps} steps from {starts} random start{'s' if starts > 1 else ''}"
+        methods[name] = lambda steps=steps, starts=starts: by_gradient(steps, starts)  # type: ignore[misc]
+    measures: Measures = {}
+    for name, find in methods.items():
+        began = time.perf_counter()
+        codes = find()
+        seconds = (time.perf_counter() - began) / scenes
+        future_m = batch.decode(codes)
+        measures[name] = {
+            MEAN_ADE: _numpy(batch.error_m(future_m)[:, 0]),
+            MEAN_FDE: _numpy(batch.final_error_m(future_m)[:, 0]),
+            "seconds_per_scene": np.full(scenes, seconds),
+        }
+    return measures
+
+
+EVALUATIONS: dict[str, Callable[[JointBatch], Measures]] = {
+    "joint-guidance": joint_guidance,
+    "depth-sweep": depth_sweep,
+    "search-vs-optimisation": search_vs_optimisation,
+}
+
+
+def joint_report(
+    name: str,
+    model: Model,
+    scenes: Iterable[Scene],
+    *,
+    provenance: Provenance,
+    agents_per_scene: int = 4,
+    on_scenes: Callable[[int], None] = lambda count: None,
+) -> JointReport:
+    """One of `EVALUATIONS` over all scenes.
+
+    Args:
+        name: of the evaluation.
+        model: a joint model.
+        scenes: with recorded futures that the model was not trained on.
+        provenance: what the figures are measured with.
+        agents_per_scene: at most.
+        on_scenes: called with the number of scenes done since the last call.
+    """
+    parts: list[Measures] = []
+    episodes: list[str] = []
+    num_agents = 0
+    for batch in joint_batches(model, scenes, agents_per_scene=agents_per_scene, on_scenes=on_scenes):
+        parts.append(EVALUATIONS[name](batch))
+        episodes += [episode_of(scene) for scene in batch.scenes]
+        num_agents += len(batch.future_m)
+    if not parts:
+        raise EvaluationError("no scene has two recorded road users that interact")
+    return JointReport(
+        provenance=provenance,
+        name=name,
+        num_scenes=len(episodes),
+        num_episodes=len(set(episodes)),
+        num_agents=num_agents,
+        rows=_rows(parts, np.array(episodes)),
+    )
+
+
+def _rows(parts: Sequence[Measures], episodes: Shaped[np.ndarray, " S"]) -> Rows:
+    return {
+        method: {
+            name: Estimate.of(np.concatenate([part[method][name] for part in parts]), episodes) for name in measures
+        }
+        for method, measures in parts[0].items()
+    }
+
+
+def _numpy(values: Float[Tensor, " S"]) -> Float[np.ndarray, " S"]:
+    found: np.ndarray = values.detach().cpu().double().numpy()
+    return found
