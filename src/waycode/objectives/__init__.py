@@ -23,6 +23,7 @@ from waycode.objectives.safety import Collision, KeepDistance, RoadEdge
 from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.objectives.speed import SlowDown, SpeedProfile, StopAt
 from waycode.objectives.turns import LeftTurn, RightTurn
+from waycode.objectives.verdict import Verdict
 
 __all__ = [
     "DRIVING_OBJECTIVE",
@@ -56,6 +57,7 @@ __all__ = [
     "StopAt",
     "TerminalVariance",
     "TimeToCollision",
+    "Verdict",
     "as_objective",
     "describe_objectives",
     "parse_objective",
