@@ -25,7 +25,16 @@ def test_help_shows_every_option_with_its_default(command: str, capsys: Output) 
 def test_plan_prints_what_it_is_worth(capsys: Output) -> None:
     assert main(["plan", "sample", "--index", "9", "--objective", "2 * terminal-variance + comfort"]) == 0
     text = capsys.readouterr().out
-    for words in ("found: the best plan of 3 tokens", "terminal-variance", "comfort", "decodes", "24", "search"):
+    for words in (
+        "found",
+        "satisfied",
+        "the best plan of 3 tokens",
+        "terminal-variance",
+        "comfort",
+        "decodes",
+        "24",
+        "search",
+    ):
         assert words in text
 
 

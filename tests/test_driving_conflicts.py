@@ -111,6 +111,7 @@ def random_others(rng: np.random.Generator, *, count: int, samples: int) -> Fore
     start = rng.uniform((-8, -7), (26, 7), (count, 2))
     shape = (count, samples)
     return Forecast(
+        track=np.arange(count),
         types=np.ones(count, np.int8),
         position_m=start[:, None] + time_s[:, None] * velocity[:, None],
         heading_rad=np.broadcast_to(heading[:, None], shape),

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from test_manoeuvre import CURRENT, STEPS, TIME_S, arc, lanes_of, scene_of, straight
-from waycode.evaluation.left_turns import DrivingLimits, earliest_turn_s, left_turns_ahead
+from waycode.driving.turns import DrivingLimits, earliest_turn_s, turns_ahead
 from waycode.evaluation.selection import (
     Group,
     goal_cases,
@@ -63,7 +63,7 @@ def driving(start_m: float, speed_mps: float, lanes: Lanes) -> Scene:
 
 
 def test_a_left_turn_is_found_with_its_distance() -> None:
-    (turn,) = left_turns_ahead(crossing(), APPROACH, along_m=55.0, reach_m=100.0)
+    (turn,) = turns_ahead(crossing(), APPROACH, along_m=55.0, reach_m=100.0)
     assert turn.lanes == (APPROACH, TURN)
     assert turn.turning == 1
     assert turn.distance_m == pytest.approx(25.0)
@@ -78,7 +78,7 @@ def test_a_left_turn_is_found_with_its_distance() -> None:
     ],
 )
 def test_no_left_turn(lanes: Lanes, reach_m: float) -> None:
-    assert left_turns_ahead(lanes, APPROACH, along_m=55.0, reach_m=reach_m) == []
+    assert turns_ahead(lanes, APPROACH, along_m=55.0, reach_m=reach_m) == []
 
 
 def test_a_turn_in_two_pieces_behind_a_junction_without_turns() -> None:
@@ -86,7 +86,7 @@ def test_a_turn_in_two_pieces_behind_a_junction_without_turns() -> None:
     lines = [line((-60, 0), (-20, 0)), line((-20, 0), (-10, 0)), line((-10, 0), (0, 0)), *halves]
     lanes = lanes_of(lines, successors=as_pairs([(0, 1), (1, 2), (2, 3), (3, 4)]))
     lanes = replace(lanes, in_junction=np.array([False, True, False, True, True]))
-    (turn,) = left_turns_ahead(lanes, 0, along_m=0.0, reach_m=100.0)
+    (turn,) = turns_ahead(lanes, 0, along_m=0.0, reach_m=100.0)
     assert turn.lanes == (0, 1, 2, 3, 4)
     assert turn.turning == 2
     assert turn.distance_m == pytest.approx(60.0)
@@ -95,12 +95,12 @@ def test_a_turn_in_two_pieces_behind_a_junction_without_turns() -> None:
 def test_a_way_with_a_loop_ends() -> None:
     ring = [line((0, 0), (10, 0)), line((10, 0), (0, 0))]
     lanes = lanes_of(ring, successors=as_pairs([(0, 1), (1, 0)]))
-    assert left_turns_ahead(lanes, 0, along_m=0.0, reach_m=1e6) == []
+    assert turns_ahead(lanes, 0, along_m=0.0, reach_m=1e6) == []
 
 
 def test_time_to_the_turn_by_hand() -> None:
     lanes = crossing()
-    (turn,) = left_turns_ahead(lanes, APPROACH, along_m=60.0, reach_m=100.0)
+    (turn,) = turns_ahead(lanes, APPROACH, along_m=60.0, reach_m=100.0)
     steady = DrivingLimits(acceleration_mps2=0.0)
     # 20 m straight and an eighth of a circle of 10 m radius, at 5 m/s all the way: the corner allows 5.48 m/s.
     expected = (20 + RADIUS_M * np.pi / 4) / 5
@@ -113,7 +113,7 @@ def test_time_to_the_turn_by_hand() -> None:
 @pytest.mark.parametrize(("speed_mps", "possible"), [(12.0, True), (12.3, False)])
 def test_who_is_too_fast_cannot_turn(speed_mps: float, possible: bool) -> None:
     lanes = crossing()
-    (turn,) = left_turns_ahead(lanes, APPROACH, along_m=60.0, reach_m=100.0)
+    (turn,) = turns_ahead(lanes, APPROACH, along_m=60.0, reach_m=100.0)
     # Braking at 3 m/s^2 over 20 m ends at the corner's sqrt(30) m/s for whoever drives at sqrt(30 + 120) = 12.25 m/s.
     assert (earliest_turn_s(lanes, turn, speed_mps=speed_mps) is not None) == possible
 

@@ -56,6 +56,12 @@ def goal(view: View, *, ahead_m: float, left_m: float = 0.0) -> GoalPoint:
     return GoalPoint(ahead_m, left_m, frame="agent")
 
 
+def end_of(view: View, *tokens: int) -> GoalPoint:
+    """The end of a code's trajectory: a goal that the widest search reaches with any weights."""
+    x_m, y_m = view.decode(tokens).position_in(view.scene)[-1].tolist()
+    return GoalPoint(x_m, y_m)
+
+
 def test_a_plan_is_the_codes_trajectory_in_the_world_frame(view: View, planner: Planner, scene: Scene) -> None:
     plan = view.plan(Reconstruction(), gate=False)
     with torch.no_grad():
@@ -218,6 +224,43 @@ def test_the_gate_keeps_what_the_model_is_sure_of(planner: Planner, scene: Scene
     assert plan.levels > strict.plan(far, beam_width=64, gate=False).levels
 
 
+def test_a_plan_says_whether_it_does_what_was_asked(view: View) -> None:
+    near, far = view.plan(end_of(view, 3, 5, 1), beam_width=64, gate=False), view.plan(goal(view, ahead_m=500.0))
+    assert (near.status, near.satisfied) == (PlanStatus.FOUND, True)
+    assert (far.status, far.satisfied) == (PlanStatus.FOUND, False)
+    assert far.message.startswith(f"{far.levels[0]:.0f} m from the goal at the end; ")
+    assert far.summary == f"found, not satisfied: {far.message}"
+    for plan in (view.plan(TerminalVariance()), view.decode([1, 2]), view.plan(lambda one: one.final_std_m)):
+        assert plan.satisfied is None
+        assert plan.summary == f"found: {plan.message}"
+
+
+def test_a_constraint_that_is_violated_is_the_status(view: View, planner: Planner, scene: Scene) -> None:
+    impossible = TerminalVariance().where(goal(view, ahead_m=500.0))
+    plan = view.plan(impossible)
+    assert (plan.status, plan.satisfied) == (PlanStatus.VIOLATED, False)
+    assert plan.message.startswith("constraint violated: 4")
+    assert view.plan(impossible, refine_steps=2).status == PlanStatus.VIOLATED
+    assert all(one.status == PlanStatus.VIOLATED for one in view.beam(impossible, beam_width=3))
+    never = Planner(planner.model, sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0}).encode(scene).plan(impossible)
+    assert (never.status, never.rejected) == (PlanStatus.VIOLATED, True)  # both are told, the violation is the status
+    assert "uncertain" in never.message
+    assert (plan.rejected, view.plan(impossible, deadline_s=0.0).status) == (False, PlanStatus.VIOLATED)
+    kept = view.plan(TerminalVariance().where(end_of(view, 3, 5, 1)), beam_width=64, gate=False)
+    assert (kept.status, kept.satisfied) == (PlanStatus.FOUND, True)
+
+
+def test_the_trace_tells_what_every_candidate_achieves(view: View) -> None:
+    plan = view.plan(TerminalVariance().where(end_of(view, 3, 5, 1)), beam_width=64, gate=False)
+    assert plan.trace is not None
+    rows = plan.trace.to_pylist()
+    assert {row["satisfied"] for row in rows} == {True, False}
+    assert all(row["satisfied"] == (row["costs"][0] <= 2.0) == (not row["violated"]) for row in rows)
+    again = Plan.from_json(view.plan(TerminalVariance()).to_json())
+    assert again.trace is not None
+    assert set(again.trace["satisfied"].to_pylist()) == {None}
+
+
 def test_an_objective_without_any_usable_cost_is_told(view: View) -> None:
     plan = view.plan(lambda candidates: candidates.final_std_m * torch.nan, refine_steps=2)
     assert plan.status == PlanStatus.NO_COST
@@ -370,6 +413,7 @@ def test_plans_survive_json_to_the_last_bit(view: View) -> None:
         for name in ARRAYS:
             np.testing.assert_array_equal(getattr(again, name), getattr(plan, name))
         assert (again.tokens, again.costs, again.levels) == (plan.tokens, plan.costs, plan.levels)
+        assert (again.status, again.satisfied, again.rejected) == (plan.status, plan.satisfied, plan.rejected)
         assert again.status is plan.status
         assert again.trace == plan.trace
 
@@ -380,7 +424,7 @@ def test_plans_survive_json_to_the_last_bit(view: View) -> None:
         ("no json", "is not a plan"),
         ("[]", "is not a plan"),
         ('{"version": 9}', "version 9"),
-        ('{"version": 2}', "damaged"),
+        ('{"version": 3}', "damaged"),
     ],
 )
 def test_json_that_is_no_plan_is_refused(text: str, sentence: str) -> None:

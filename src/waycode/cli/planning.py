@@ -77,6 +77,7 @@ class PlanCommand:
             save_plan_picture(
                 scene, self.plot, agent=view.agent, search=search_panels(view, plan, levels=self.levels),
                 planned_m=plan.position_in(scene), recorded_m=recorded_path_m(view), title=str(objective),
+                note=plan.summary,
             )  # fmt: skip
             texts.append(f"{self.plot}: what was tried and found")
         say_result(plan.as_dict(), plan_table(plan, str(objective)), *texts, as_json=self.json)
@@ -134,9 +135,11 @@ class Swap:
             target = ComparisonPanel(
                 scene=view_b.scene, agent=view_b.agent, recorded_m=recorded_path_m(view_b),
                 planned_m=plan.position_in(view_b.scene), caption="and decoded here",
-                detail=f"{plan.status}; final standard deviation {plan.final_std_m:.1f} m",
+                detail=f"final standard deviation {plan.final_std_m:.1f} m",
             )  # fmt: skip
-            save_comparison_picture([source, target], self.plot, title="the same tokens in another scene")
+            save_comparison_picture(
+                [source, target], self.plot, title="the same tokens in another scene", note=plan.summary
+            )
             texts.append(f"{self.plot}: both scenes")
         title = f"tokens of {view_a.setting.agent_id} in {view_a.scene.id}"
         say_result(plan.as_dict(), plan_table(plan, title), *texts, as_json=self.json)

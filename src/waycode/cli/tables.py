@@ -168,7 +168,10 @@ def demo_table(report: "DemoReport") -> Table:
 def plan_table(plan: "Plan", title: str) -> Table:
     """Status, costs, tokens, end and timings of a plan."""
     table = _table(f"{title}: {plan.agent_id} in {plan.scene_id}", "", "", text_columns=(1,))
-    table.add_row("status", f"{plan.status}: {plan.message}")
+    table.add_row("status", str(plan.status))
+    if plan.satisfied is not None:
+        table.add_row("satisfied", "yes" if plan.satisfied else "no")
+    table.add_row("", plan.message)
     for name, cost in plan.costs.items():
         table.add_row(name, f"{cost:.4g}")
     table.add_row("tokens", "refined, no codes" if plan.tokens is None else " ".join(map(str, plan.tokens)))

@@ -204,6 +204,7 @@ def _draw_search(section: Section, shown: _PlannedCase, path: Path) -> None:
         goal_m=(goal_x, goal_y) if section.show_goal else None,
         route=section.show_route,
         speeds=section.show_speeds,
+        note=shown.plan.summary,
     )
 
 
@@ -222,7 +223,7 @@ def _draw_swap(origin: _PlannedCase, swapped: Sequence[_PlannedCase], path: Path
         )
         for caption, one in panels
     ]
-    save_comparison_picture(outcomes, path)
+    save_comparison_picture(outcomes, path, note=swapped[0].plan.summary)
 
 
 def _report(section: Section, counted: Sequence[_PlannedCase], planned: Sequence[_PlannedCase]) -> SectionReport:

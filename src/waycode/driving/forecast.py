@@ -22,6 +22,7 @@ _SAME_DIRECTION_RAD = np.radians(45)
 class Forecast(Generic[Array]):
     """Boxes of J other road users at F samples, in the scene frame; arrays of numpy (float64) or of torch."""
 
+    track: Array  # [J] index of the track in the scene
     types: Array  # [J] TrackType
     position_m: Array  # [J, F, 2] centre of the box
     heading_rad: Array  # [J, F]
@@ -88,6 +89,7 @@ def constant_velocity_forecast(
         driving_s = _equivalent_driving_time_s(scene, rows, time_s, heading_rad=near.heading_rad)
     samples = (len(rows), num_steps + 1)
     return Forecast(
+        track=rows,
         types=tracks.types[rows],
         position_m=position[rows, None] + driving_s[..., None] * velocity[:, None],
         heading_rad=np.broadcast_to(tracks.heading_rad[rows, now].astype(np.float64)[:, None], samples),
@@ -109,6 +111,7 @@ def recorded_forecast(scene: Scene, agent: int | None, *, num_steps: int) -> For
     steps = now + np.arange(num_steps + 1)
     at = np.ix_(kept, np.minimum(steps, tracks.num_steps - 1))
     return Forecast(
+        track=np.flatnonzero(kept),
         types=tracks.types[kept],
         position_m=tracks.position_m[at].astype(np.float64),
         heading_rad=tracks.heading_rad[at].astype(np.float64),

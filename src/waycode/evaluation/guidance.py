@@ -42,15 +42,15 @@ from waycode.objectives import (
     RouteFollowing,
     SlowDown,
 )
-from waycode.planner import Planner, PlanStatus, View
+from waycode.objectives.goals import REACHED_M
+from waycode.objectives.route import ON_ROUTE_M
+from waycode.planner import Planner, View
 from waycode.scene import Scene
 from waycode.scene.geometry import project
 from waycode.scene.manoeuvre import LEFT_TURN_RAD
 
 _BEAM_WIDTH = 4
 _SLOW_MPS = 5.0  # v_max of the paper's speed reduction
-_GOAL_M = 2.0  # a goal within this distance is reached: the miss threshold of motion forecasting
-_ROUTE_M = 2.5  # a position within this distance of a centreline of the route is on the route
 _ROUTE_PROGRESS = 0.7  # least share of the recorded distance
 _SCENES_PER_PART = 25  # per task of a worker process
 _GUARD = RoadEdge() + Collision()  # others at constant velocity: a plan must not see the recording
@@ -203,7 +203,7 @@ def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape) -> 
     after = scene.current_step + 1
     recorded = scene.tracks.position_m[case.agent, after : after + view.model.config.features.future_steps]
     futures = [(recorded, False)]
-    futures += [(plan.position_in(scene), plan.status is PlanStatus.UNCERTAIN) for plan in plans]
+    futures += [(plan.position_in(scene), plan.rejected) for plan in plans]
     answers = []
     for method, (future, uncertain) in zip(methods(depth, task.refine_steps), futures, strict=True):
         motion = MeasuredMotion.of(scene, case.agent, future)
@@ -245,7 +245,7 @@ def _goal(motion: MeasuredMotion, scene: Scene, case: Case) -> dict[str, float]:
     recorded = MeasuredMotion.of(scene, case.agent).position_m[: len(motion.position_m)]
     error = np.linalg.norm(motion.position_m - recorded, axis=1)
     final = float(error[-1])
-    return {SUCCESS: float(final <= _GOAL_M), "final_error_m": final, "mean_error_m": float(error[1:].mean())}
+    return {SUCCESS: float(final <= REACHED_M), "final_error_m": final, "mean_error_m": float(error[1:].mean())}
 
 
 def _route(motion: MeasuredMotion, scene: Scene, case: Case) -> dict[str, float]:
@@ -254,7 +254,7 @@ def _route(motion: MeasuredMotion, scene: Scene, case: Case) -> dict[str, float]
     recorded = MeasuredMotion.of(scene, case.agent).position_m[: len(motion.position_m)]
     progress = motion.distance_m / float(np.linalg.norm(np.diff(recorded, axis=0), axis=1).sum())
     return {
-        SUCCESS: float(distance <= _ROUTE_M and progress >= _ROUTE_PROGRESS),
+        SUCCESS: float(distance <= ON_ROUTE_M and progress >= _ROUTE_PROGRESS),
         "route_distance_m": float(distance),
         "progress_ratio": progress,
     }

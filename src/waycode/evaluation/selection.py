@@ -11,7 +11,7 @@ from enum import StrEnum
 import numpy as np
 from jaxtyping import Bool, Float, Int
 
-from waycode.evaluation.left_turns import STRAIGHT_RAD, earliest_turn_s, left_turns_ahead, turn_rad
+from waycode.driving.turns import STRAIGHT_RAD, earliest_turn_s, turn_rad, turns_ahead
 from waycode.evaluation.motion import lane_changes_of
 from waycode.scene import Scene, TrackType
 from waycode.scene.frames import wrap_angle
@@ -162,10 +162,10 @@ def _left_turn_group(scene: Scene, vehicles: _Vehicles, row: int) -> Group | Non
     reach_m = speed * horizon_s + _HARDEST_ACCELERATION_MPS2 * horizon_s**2 / 2
     centreline = lanes.centrelines[lane].astype(np.float64)
     along = float(project(vehicles.position_m[row, :1].astype(np.float64), centreline)[0][0])
-    turns = left_turns_ahead(lanes, lane, along_m=along, reach_m=reach_m)
+    turns = turns_ahead(lanes, lane, along_m=along, reach_m=reach_m)
     if not turns:
         beside = lanes.graph.reachable([lane], lanes.graph.beside) - {lane}  # by lane changes alone
-        available = any(left_turns_ahead(lanes, other, along_m=along, reach_m=reach_m) for other in beside)
+        available = any(turns_ahead(lanes, other, along_m=along, reach_m=reach_m) for other in beside)
         return Group.FROM_ANOTHER_LANE if available else Group.FROM_NO_LANE
     times = [earliest_turn_s(lanes, turn, speed_mps=speed) for turn in turns]
     in_time = any(time is not None and time <= _LATEST_TURN_S for time in times)

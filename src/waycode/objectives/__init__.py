@@ -24,6 +24,7 @@ from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.objectives.speed import SlowDown, SpeedProfile, StopAt
 from waycode.objectives.together import FollowingGap, GoesFirst, NoCollision
 from waycode.objectives.turns import LeftTurn, RightTurn
+from waycode.objectives.verdict import Verdict
 
 __all__ = [
     "DRIVING_OBJECTIVE",
@@ -61,6 +62,7 @@ __all__ = [
     "StopAt",
     "TerminalVariance",
     "TimeToCollision",
+    "Verdict",
     "as_objective",
     "describe_objectives",
     "parse_objective",

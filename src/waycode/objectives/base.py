@@ -18,6 +18,7 @@ from torch import Tensor
 
 from waycode.objectives.candidates import AnyCandidates, Candidates, JointCandidates
 from waycode.objectives.setting import ObjectiveError
+from waycode.objectives.verdict import Verdict, as_constraint, combined
 
 # Costs [K], [K, M] in lexicographic order, or a sequence of K values that Python can order.
 Objective = Callable[[Any], Any]  # from `Candidates`, or from `JointCandidates` where several agents are planned for
@@ -71,6 +72,10 @@ class BaseObjective(ABC):
     def explain(self, candidates: Any) -> dict[str, Float[Tensor, " K"]]:
         """The cost of every part of the objective by name, without weights."""
         return dict(zip(self.level_names, self.levels(candidates).unbind(dim=1), strict=True))
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Whether each of the K candidates does what is asked for; by default there is no notion of it."""
+        return [Verdict()] * len(candidates)
 
     def differentiable_parts(self) -> "list[BaseObjective]":
         """The parts that have a gradient; for a lexicographic objective, those of its levels."""
@@ -190,6 +195,10 @@ class _Combined(BaseObjective):
                 explained[name if number == 1 else f"{name} ({number})"] = costs
         return explained
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied if every part is that has a notion of it."""
+        return [combined(parts) for parts in zip(*(part.met(candidates) for part in self.parts), strict=True)]
+
 
 @dataclass(frozen=True)
 class Sum(_Combined):
@@ -234,6 +243,9 @@ class Scaled(_Combined):
     def __call__(self, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
         return self.weight * self.parts[0].levels(candidates)
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        return super().met(candidates) if self.weight > 0 else [Verdict()] * len(candidates)
+
     def __str__(self) -> str:
         return f"{_as_text(self.weight)} * {_bracketed(self.parts[0], Sum, Then)}"
 
@@ -263,6 +275,11 @@ class Then(_Combined):
 @dataclass(frozen=True)
 class Where(Then):
     """An objective under a constraint: `Then` with the parts (constraint, objective), written in another order."""
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        constraint, objective = self.parts
+        both = zip(constraint.met(candidates), objective.met(candidates), strict=True)
+        return [combined([as_constraint(kept), met]) for kept, met in both]
 
     def __str__(self) -> str:
         constraint, objective = self.parts
@@ -296,6 +313,10 @@ class ForAgent(_Combined):
         if isinstance(candidates, JointCandidates):
             return candidates.of(self.agent_id)
         return candidates if candidates.setting.agent_id == self.agent_id else None
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        is_other = candidates.setting.agent_id != self.agent_id
+        return [Verdict()] * len(candidates) if is_other else super().met(candidates)
 
     def __str__(self) -> str:
         return f"agent({self.agent_id}): {_bracketed(self.parts[0], Sum, Then)}"

@@ -64,6 +64,10 @@ class Candidates(SharedResults):
     def num_steps(self) -> int:
         return self.position_m.shape[1]
 
+    @property
+    def horizon_s(self) -> float:
+        return self.num_steps * self.dt_s
+
     @cached_property
     def trajectory(self) -> Trajectory:
         """The candidates in numpy (float64, no gradients), [K, T + 1]: sample 0 is the agent's current state."""

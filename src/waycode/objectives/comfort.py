@@ -1,5 +1,6 @@
 """Comfort: excess over nuPlan's six comfort bounds, measured as the metric measures them."""
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import ClassVar
 
@@ -10,6 +11,7 @@ from torch import Tensor
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
 from waycode.objectives.setting import ObjectiveError
+from waycode.objectives.verdict import Verdict
 from waycode.scene.kinematics import (
     ACCELERATION_WINDOW,
     COMFORT_BOUNDS,
@@ -19,6 +21,8 @@ from waycode.scene.kinematics import (
     YAW_RATE_WINDOW,
     derivative_matrix,
 )
+
+_ROUNDING = 0.005  # sentences show whole percent
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -34,6 +38,17 @@ class Comfort(BaseObjective):
         excess = self._excess(candidates)
         return super().explain(candidates) | {f"{self.name}.{name}": value for name, value in excess.items()}
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied within all bounds at all steps."""
+        shares = {
+            name: torch.maximum(values.amax(dim=1) / greatest, values.amin(dim=1) / least).tolist()
+            for name, values in comfort_quantities(candidates).items()
+            for least, greatest in [COMFORT_BOUNDS[name]]
+        }
+        return [
+            comfort_verdict({name: share[index] for name, share in shares.items()}) for index in range(len(candidates))
+        ]
+
     def _excess(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
         """Mean over time of the excess over each bound, as a fraction of the bound."""
         excess = {}
@@ -42,6 +57,21 @@ class Comfort(BaseObjective):
             beyond = (values / greatest - 1).clamp(min=0) + (values / least - 1).clamp(min=0)
             excess[name] = beyond.mean(dim=1)
         return excess
+
+
+def comfort_verdict(shares: Mapping[str, float]) -> Verdict:
+    """Satisfied if no quantity of `COMFORT_BOUNDS` exceeds its bound; the worst one is told.
+
+    Args:
+        shares: the extreme of each quantity as a share of its bound, by name.
+    """
+    worst = max(shares, key=lambda name: shares[name])
+    if shares[worst] <= 1 + _ROUNDING:
+        return Verdict(satisfied=True, sentence="within the comfort bounds")
+    quantity, _, _ = worst.rpartition("_")
+    return Verdict(
+        satisfied=False, sentence=f"{quantity.replace('_', ' ')} up to {100 * shares[worst]:.0f} % of its comfort bound"
+    )
 
 
 def comfort_quantities(candidates: Candidates) -> dict[str, Float[Tensor, "K T"]]:

@@ -20,7 +20,9 @@ from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M
 from waycode.driving.trajectory import Trajectory
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
+from waycode.objectives.comfort import comfort_verdict
 from waycode.objectives.setting import ObjectiveError, Setting
+from waycode.objectives.verdict import Verdict
 from waycode.scene.geometry import forward
 from waycode.scene.kinematics import COMFORT_BOUNDS, MIN_STEPS, motion
 
@@ -38,6 +40,8 @@ _MIN_PROGRESS_GOAL_M = 5.0  # progress is measured against at least this distanc
 _FREE_ROAD_ACCELERATION_MPS2 = 1.5  # PDM-Closed's IDM
 _MAX_RED_LIGHT_BRAKING_MPS2 = 3.5  # a red light that takes harder braking does not count
 _RED_LIGHT_TOLERANCE_M = 1.0  # subtracted from the braking distance
+_LEAST_PROGRESS = 0.2  # nuPlan's ratio above which a drive makes progress
+_SHOWN_MPS = 0.05  # half of the last digit that sentences show
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -109,6 +113,13 @@ class _DrivingTerm(BaseObjective):
         """Costs in float64: a sum of terms is rounded once, when candidates are compared."""
         return torch.from_numpy(np.asarray(values, np.float64)).to(candidates.position_m.device)
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """The verdict of each cost, if the term has no better one."""
+        return [self._verdict(cost) for cost in self(candidates).tolist()]
+
+    def _verdict(self, cost: float) -> Verdict:
+        return Verdict()
+
 
 @dataclass(frozen=True, kw_only=True)
 class _ConflictTerm(_DrivingTerm):
@@ -131,6 +142,15 @@ class AtFaultCollision(_ConflictTerm):
         cost = self.cost_at(np.minimum(first, drive.num_steps) * candidates.dt_s) + _SPEED_AT_COLLISION_WEIGHT * speed
         return self._costs(np.where(np.isfinite(first), cost, 0.0), candidates)
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied without a collision at fault within the horizon."""
+        return [
+            Verdict(satisfied=False, sentence=f"collides at fault after {step * candidates.dt_s:.1f} s")
+            if np.isfinite(step)
+            else Verdict(satisfied=True, sentence=f"no collision at fault within {self.horizon_s:g} s")
+            for step in self._conflicts(candidates).first_step.tolist()
+        ]
+
     def cost_at(self, time_s: Float[np.ndarray, "*K"]) -> Float[np.ndarray, "*K"]:
         """The cost of a collision at a time, without the part for the speed."""
         return np.asarray(1 + (1 - np.minimum(time_s / self.horizon_s, 1.0)))
@@ -150,6 +170,10 @@ class OffRoad(_DrivingTerm):
         off = outside.max(axis=-1) >= OUTSIDE_TOLERANCE_M
         return self._costs(np.where(off[:, 0], 0.0, off.mean(axis=1)), candidates)
 
+    def _verdict(self, cost: float) -> Verdict:
+        told = f"off the road for {cost * self.horizon_s:.1f} of {self.horizon_s:g} s" if cost else "stays on the road"
+        return Verdict(satisfied=cost == 0, sentence=told)
+
 
 @dataclass(frozen=True, kw_only=True)
 class RedLight(_DrivingTerm):
@@ -164,6 +188,10 @@ class RedLight(_DrivingTerm):
         stoppable = (gap > -STOP_LINE_MARGIN_M) & (np.maximum(gap, 0.0) >= braking_m - _RED_LIGHT_TOLERANCE_M)
         crossed = drive.along_m.max(axis=1)[:, None] + half > stop_m + STOP_LINE_MARGIN_M
         return self._costs((stoppable & crossed).any(axis=1).astype(np.float64), candidates)
+
+    def _verdict(self, cost: float) -> Verdict:
+        told = "crosses the stop line of a red light" if cost else "crosses no red light"
+        return Verdict(satisfied=cost == 0, sentence=f"{told} within {self.horizon_s:g} s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -183,6 +211,10 @@ class RouteProgress(_DrivingTerm):
         goal_m = max(_MIN_PROGRESS_GOAL_M, candidates.setting.shared(_reachable_m, drive.num_steps))
         return self._costs(1 - np.minimum(progress / goal_m, 1.0), candidates)
 
+    def _verdict(self, cost: float) -> Verdict:
+        told = f"makes {100 * (1 - cost):.0f} % of the progress that a free road allows"
+        return Verdict(satisfied=1 - cost >= _LEAST_PROGRESS, sentence=told)
+
 
 @dataclass(frozen=True, kw_only=True)
 class TimeToCollision(_ConflictTerm):
@@ -194,16 +226,32 @@ class TimeToCollision(_ConflictTerm):
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         return self._costs(1.0 - self._conflicts(candidates).keeps_time_to_collision, candidates)
 
+    def _verdict(self, cost: float) -> Verdict:
+        told = "comes within 0.9 s of a collision" if cost else "keeps more than 0.9 s to a collision"
+        return Verdict(satisfied=cost == 0, sentence=told)
+
 
 @dataclass(frozen=True, kw_only=True)
 class SpeedLimit(_DrivingTerm):
     """Keep to the speed limit: mean overspeed as a share of 2.23 m/s, at most 1; 0 where no limit is known."""
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        over = self._overspeed_mps(candidates).mean(axis=1) / _MAX_OVERSPEED_MPS
+        return self._costs(np.minimum(over, 1.0), candidates)
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied if no limit is exceeded by more than 0.05 m/s."""
+        return [
+            Verdict(satisfied=False, sentence=f"up to {over:.1f} m/s above the speed limit")
+            if over > _SHOWN_MPS
+            else Verdict(satisfied=True, sentence="keeps to the speed limit")
+            for over in self._overspeed_mps(candidates).max(axis=1).tolist()
+        ]
+
+    def _overspeed_mps(self, candidates: Candidates) -> Float[np.ndarray, "K S"]:
         drive, path = candidates.shared(_on_route, self.horizon_s), candidates.setting.road.path
         limit = np.where(path.limit_known, path.limit_mps, np.inf)[drive.index]
-        over = np.maximum(drive.rear_axle.speed_mps - limit, 0).mean(axis=1) / _MAX_OVERSPEED_MPS
-        return self._costs(np.minimum(over, 1.0), candidates)
+        return np.asarray(np.maximum(drive.rear_axle.speed_mps - limit, 0))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -214,10 +262,23 @@ class ComfortLimits(_DrivingTerm):
     """
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        worst = np.max(list(self._shares(candidates).values()), axis=0)
+        return self._costs(np.clip(worst - 1, 0.0, 1.0), candidates)
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied within all bounds."""
+        shares = self._shares(candidates)
+        return [
+            comfort_verdict({name: float(share[index]) for name, share in shares.items()})
+            for index in range(len(candidates))
+        ]
+
+    def _shares(self, candidates: Candidates) -> dict[str, Float[np.ndarray, " K"]]:
+        """The extreme of each quantity as a share of its bound."""
         drive = candidates.shared(_on_route, self.horizon_s).rear_axle
         moves = motion(drive.speed_mps[..., None] * forward(drive.heading_rad), drive.heading_rad, dt_s=candidates.dt_s)
-        worst = np.zeros(len(candidates))
+        shares = {}
         for name, (least, greatest) in COMFORT_BOUNDS.items():
             values = getattr(moves, name)
-            worst = np.maximum(worst, np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least))
-        return self._costs(np.clip(worst - 1, 0.0, 1.0), candidates)
+            shares[name] = np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least)
+        return shares

@@ -12,7 +12,9 @@ from torch import Tensor
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
 from waycode.objectives.setting import ObjectiveError
+from waycode.objectives.verdict import Verdict
 
+REACHED_M = 2.0  # a point within this distance is reached: the miss threshold of motion forecasting
 PointFrame = Literal["scene", "agent"]  # agent: x ahead, y to the left of the agent at the current step
 
 
@@ -33,6 +35,15 @@ class GoalPoint(BaseObjective):
         goal = point_in_scene(self.x_m, self.y_m, frame=self.frame, candidates=candidates)
         return torch.linalg.vector_norm(candidates.position_m[:, step] - goal, dim=-1)
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied within 2 m of the point."""
+        when = "at the end" if self.at_s is None else f"at {self.at_s:g} s"
+        verdicts = []
+        for off_m in self(candidates).tolist():
+            sentence = f"{off_m:.{0 if off_m >= 100 else 1}f} m from the goal {when}"
+            verdicts.append(Verdict(satisfied=off_m <= REACHED_M, sentence=sentence))
+        return verdicts
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class Reconstruction(BaseObjective):
@@ -44,6 +55,20 @@ class Reconstruction(BaseObjective):
     differentiable: ClassVar[bool] = True
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        return self._errors_m(candidates).mean(dim=1)
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied within 2 m of the trajectory at its last observed step."""
+        errors_m = self._errors_m(candidates)
+        return [
+            Verdict(
+                satisfied=last <= REACHED_M,
+                sentence=f"{mean:.1f} m from the given path on average, {last:.1f} m at its end",
+            )
+            for mean, last in zip(errors_m.mean(dim=1).tolist(), errors_m[:, -1].tolist(), strict=True)
+        ]
+
+    def _errors_m(self, candidates: Candidates) -> Float[Tensor, "K observed"]:
         target, valid = self._target(candidates)
         steps = min(candidates.num_steps, len(target))
         valid = valid[:steps]
@@ -53,7 +78,7 @@ class Reconstruction(BaseObjective):
                 f"{candidates.setting.agent_id!r} of scene {candidates.setting.scene.id!r}: expected an observed future"
             )
         error = torch.linalg.vector_norm(candidates.position_m[:, :steps] - target[:steps], dim=-1)
-        return error[:, valid].mean(dim=1)
+        return error[:, valid]
 
     def _target(self, candidates: Candidates) -> tuple[Float[Tensor, "F 2"], Bool[Tensor, " F"]]:
         if self.positions_m is None:

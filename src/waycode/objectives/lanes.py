@@ -13,6 +13,7 @@ from torch import Tensor
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
 from waycode.objectives.setting import ObjectiveError, Setting
+from waycode.objectives.verdict import Verdict
 from waycode.scene import LaneType, TrackType
 from waycode.scene.geometry_torch import PolylineSegments, squared_distances
 from waycode.scene.lane_graph import ON_LANE
@@ -59,12 +60,58 @@ class LaneChange(BaseObjective):
         guide = torch.where(wrong > 0, amiss, 0.0) * float(self.guided)
         return torch.stack([wrong.to(amiss), guide, changes.mean_offset_m], dim=1)
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied by `count` changes to the side, and none to the other."""
+        changes = candidates.shared(count_lane_changes)
+        counts = zip(changes.to_left.tolist(), changes.to_right.tolist(), strict=True)
+        reason = candidates.setting.shared(_missing_lanes, 0 if self.either_side else self.count, candidates.horizon_s)
+        return [self._verdict(to_left, to_right, reason) for to_left, to_right in counts]
+
+    def _verdict(self, to_left: int, to_right: int, reason: str | None) -> Verdict:
+        side, other_side, wanted, other = " to the left", "right", to_left, to_right
+        if self.either_side:
+            side, wanted, other = "", to_left + to_right, 0
+        elif self.count < 0:
+            side, other_side, wanted, other = " to the right", "left", to_right, to_left
+        asked = abs(self.count)
+        told = [f"{other} lane change{_plural(other)} to the {other_side}, asked for none"] if other else []
+        if wanted < asked:
+            why = "" if reason is None else f": {reason}"
+            told.insert(0, f"{asked - wanted} of {asked} lane change{_plural(asked)}{side} missing{why}")
+        elif wanted > asked or not told:
+            made = f"{wanted} lane change{_plural(wanted)}{side}" if wanted else "no lane change"
+            told.insert(0, made + (f", asked for {asked or 'none'}" if wanted > asked else ", as asked"))
+        return Verdict(satisfied=wanted == asked and other == 0, sentence=", ".join(told))
+
     def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
         changes = candidates.shared(count_lane_changes)
         return super().explain(candidates) | {
             f"{self.name}.to_left": changes.to_left.to(changes.mean_offset_m),
             f"{self.name}.to_right": changes.to_right.to(changes.mean_offset_m),
         }
+
+
+def _plural(count: int) -> str:
+    return "" if count == 1 else "s"
+
+
+def _missing_lanes(setting: Setting, count: int, horizon_s: float) -> str | None:
+    """Why `count` lane changes (negative: to the right) are impossible; None if they are not, or if it is not known."""
+    lanes, lane, wanted = setting.scene.map.lanes, setting.own_lane, abs(count)
+    if lane is None or count == 0:
+        return None
+    beside, reach_m = lanes.graph.left if count > 0 else lanes.graph.right, setting.start_speed_mps * horizon_s
+    # Lanes may begin farther ahead: those beside the lanes that the agent can drive on to count too.
+    most, ahead = 0, lanes.graph.extend_straight([lane], length_m=reach_m)
+    for place in ahead:
+        side, number = [place], 0
+        while number < wanted and (side := [other for one in side for other in beside[one]]):
+            number += 1
+        most = max(most, number)
+    if most >= wanted:
+        return None
+    name = "left" if count > 0 else "right"
+    return f"no lane to the {name} of this one" if most == 0 else f"only {most} lane{_plural(most)} to the {name}"
 
 
 @dataclass(frozen=True, kw_only=True)

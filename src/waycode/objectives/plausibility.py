@@ -8,6 +8,7 @@ from torch import Tensor
 
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
+from waycode.objectives.verdict import Verdict
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,6 +23,11 @@ class TerminalVariance(BaseObjective):
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         return candidates.final_std_m
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Less is always better: there is no value that satisfies."""
+        told = candidates.final_std_m.tolist()
+        return [Verdict(sentence=f"final standard deviation {std_m:.2f} m") for std_m in told]
+
 
 @dataclass(frozen=True, kw_only=True)
 class Likelihood(BaseObjective):
@@ -33,3 +39,7 @@ class Likelihood(BaseObjective):
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         return -candidates.log_probability
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Less is always better: there is no value that satisfies."""
+        return [Verdict(sentence=f"log probability {nats:.2f}") for nats in candidates.log_probability.tolist()]

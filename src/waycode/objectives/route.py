@@ -8,7 +8,11 @@ from torch import Tensor
 
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
+from waycode.objectives.verdict import Verdict
 from waycode.scene.geometry_torch import project
+
+ON_ROUTE_M = 2.5  # a position within this distance of a centreline of the route is on the route
+_LEAST_PROGRESS_M = 1.0  # less is standing
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -28,12 +32,29 @@ class RouteFollowing(BaseObjective):
         return self.explain(candidates)[self.name]
 
     def explain(self, candidates: Candidates) -> dict[str, Float[Tensor, " K"]]:
-        setting, path = candidates.setting, candidates.path_m
-        along, _ = project(path[:, [0, -1]], setting.route_path)
-        _, offset = project(path[:, 1:], setting.route_lanes)
-        progress, deviation = along[:, 1] - along[:, 0], (offset.abs() - self.free_width_m).clamp(min=0).mean(dim=1)
+        progress, offset = _progress_and_offset_m(candidates)
+        deviation = (offset - self.free_width_m).clamp(min=0).mean(dim=1)
         return {
             self.name: self.deviation_weight * deviation - progress,
             f"{self.name}.progress_m": progress,
             f"{self.name}.deviation_m": deviation,
         }
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied by progress along the route within 2.5 m of its lanes."""
+        progress, offset = _progress_and_offset_m(candidates)
+        return [
+            Verdict(
+                satisfied=along_m >= _LEAST_PROGRESS_M and off_m <= ON_ROUTE_M,
+                sentence=f"{along_m:.0f} m along the route, at most {off_m:.1f} m from its lanes",
+            )
+            for along_m, off_m in zip(progress.tolist(), offset.amax(dim=1).tolist(), strict=True)
+        ]
+
+
+def _progress_and_offset_m(candidates: Candidates) -> tuple[Float[Tensor, " K"], Float[Tensor, "K T"]]:
+    """Progress along the route, and the distance from its nearest lane at each step."""
+    setting, path = candidates.setting, candidates.path_m
+    along, _ = project(path[:, [0, -1]], setting.route_path)
+    _, offset = project(path[:, 1:], setting.route_lanes)
+    return along[:, 1] - along[:, 0], offset.abs()

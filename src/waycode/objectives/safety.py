@@ -12,6 +12,7 @@ from waycode.driving.forecast import Forecast
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
 from waycode.objectives.setting import Others
+from waycode.objectives.verdict import Verdict
 from waycode.scene.geometry_torch import (
     PolylineSegments,
     boxes_overlap,
@@ -25,6 +26,7 @@ from waycode.scene.geometry_torch import (
 _NUM_DISCS = 3  # per other road user, whatever its size
 _FOLLOWING_STRIDE = 4  # every 4th step is evaluated
 _FOLLOWING_LOOKAHEAD_M = 80.0  # the path is extended straight by this much
+_TOO_CLOSE_M = 0.1  # a smaller part of a gap is not missed: sentences show decimetres
 
 
 class _Contact(BaseObjective):
@@ -70,6 +72,15 @@ class RoadEdge(_Contact):
         )
         return touched.reshape(len(candidates), -1)
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied without contact."""
+        return [
+            Verdict(satisfied=False, sentence=f"touches a road edge for {steps * candidates.dt_s:.1f} s")
+            if steps
+            else Verdict(satisfied=True, sentence="touches no road edge")
+            for steps in self.contact(candidates).sum(dim=1).tolist()
+        ]
+
     def depth_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
         """Penetration of the edges into the discs inside the box."""
         edges = self._edges(candidates)
@@ -92,7 +103,29 @@ class Collision(_Contact):
     others: Others = "constant-velocity"  # assumed motion of the other road users
 
     def contact(self, candidates: Candidates) -> Bool[Tensor, "K T"]:
-        others, setting = self._near(candidates), candidates.setting
+        return self._overlaps(candidates, self._near(candidates)).any(dim=1)
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied without contact; those that are hit are told, the longest contact first."""
+        others, ids = self._near(candidates), candidates.setting.scene.tracks.ids
+        overlaps, verdicts = self._overlaps(candidates, others), []
+        for touched in overlaps:  # [A, T]
+            hit = [
+                (int(steps), ids[int(track)])
+                for steps, track in zip(touched.sum(dim=1), others.track, strict=True)
+                if steps
+            ]
+            if not hit:
+                verdicts.append(Verdict(satisfied=True, sentence="collides with nobody"))
+                continue
+            contact_s = float(touched.any(dim=0).sum()) * candidates.dt_s
+            names = " and ".join(name for _, name in sorted(hit, key=lambda one: -one[0]))
+            verdicts.append(Verdict(satisfied=False, sentence=f"collides for {contact_s:.1f} s with {names}"))
+        return verdicts
+
+    def _overlaps(self, candidates: Candidates, others: Forecast[Tensor]) -> Bool[Tensor, "K A T"]:
+        """Whether the boxes overlap."""
+        setting = candidates.setting
         position, heading = candidates.position_m.detach(), candidates.heading_rad.detach()
         shape = (len(candidates), len(others), candidates.num_steps)
         own = position.new_tensor([setting.length_m / 2, setting.width_m / 2])
@@ -104,7 +137,7 @@ class Collision(_Contact):
             half_size_m=own.expand(*shape, 2),
             other_half_size_m=size[:, None].expand(*shape, 2),
         )
-        return (overlap & others.valid).any(dim=1)
+        return overlap & others.valid
 
     def depth_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
         """Largest overlap between a disc inside the own box and one inside another."""
@@ -139,12 +172,25 @@ class KeepDistance(BaseObjective):
     differentiable: ClassVar[bool] = True
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        return self._missing_m(candidates).mean(dim=1)
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied if the gap is kept at all steps."""
+        return [
+            Verdict(satisfied=False, sentence=f"up to {missing:.1f} m too close to the vehicle ahead")
+            if missing > _TOO_CLOSE_M
+            else Verdict(satisfied=True, sentence="keeps its distance to the vehicle ahead")
+            for missing in self._missing_m(candidates).amax(dim=1).tolist()
+        ]
+
+    def _missing_m(self, candidates: Candidates) -> Float[Tensor, "K n"]:
+        """How much of the gap is missing at every 4th step (`_FOLLOWING_STRIDE`)."""
         steps = torch.arange(
             candidates.num_steps - 1, -1, -_FOLLOWING_STRIDE, device=candidates.position_m.device
         ).flip(0)
         boxes = candidates.setting.others(self.others, num_steps=candidates.num_steps)
         if len(boxes) == 0:
-            return 0 * candidates.final_std_m  # zero with a gradient
+            return 0 * candidates.step_length_m  # zero with a gradient
         path = _extended_path(candidates, steps)  # [K, n + 2, 2]
         along, beside = project_to_each(boxes.position_m[:, steps], path)  # [K, A, n] each
         own = torch.linalg.vector_norm(path.diff(dim=1), dim=-1).cumsum(dim=1)[:, None, :-1]  # [K, 1, n]
@@ -153,7 +199,7 @@ class KeepDistance(BaseObjective):
         ahead = (beside < half_width[:, None]) & (along > own) & boxes.valid[:, steps]
         gap = along - own - half_length[:, None]
         wanted = self.standstill_m + self.time_gap_s * candidates.speed_mps[:, None, steps]
-        return torch.where(ahead, (wanted - gap).clamp(min=0), 0.0).amax(dim=1).mean(dim=1)
+        return torch.where(ahead, (wanted - gap).clamp(min=0), 0.0).amax(dim=1)
 
 
 def own_discs(candidates: Candidates) -> tuple[Float[Tensor, "K T n 2"], float]:

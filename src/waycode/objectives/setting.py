@@ -15,7 +15,7 @@ from waycode.driving.path import SPACING_M
 from waycode.driving.road import Road
 from waycode.driving.route import lanes_ahead, path_on
 from waycode.driving.vehicle import Vehicle, VehicleState, recorded_state
-from waycode.scene import Scene, WaycodeError
+from waycode.scene import GraphOrigin, Scene, WaycodeError
 from waycode.scene.geometry import project
 from waycode.scene.geometry_torch import PolylineSegments
 
@@ -119,6 +119,14 @@ class Setting(SharedResults):
         return self._segments(self.scene.map.lanes.centrelines.as_list())
 
     @cached_property
+    def own_lane(self) -> int | None:
+        """The lane that the agent is on, in its direction; None off the lanes and on a map without a lane graph."""
+        lanes = self.scene.map.lanes
+        if len(lanes) == 0 or lanes.graph_origin is GraphOrigin.ABSENT:
+            return None
+        return lanes.graph.nearest_lane(self.start_m.double().cpu().numpy(), self.start_heading_rad)
+
+    @cached_property
     def lane_continues(self) -> Bool[Tensor, "L L"]:
         """Which lanes lead to each other without a lane change; see `LaneGraph.continuing`."""
         return torch.tensor(self.scene.map.lanes.graph.continuing(), device=self.device)
@@ -188,6 +196,7 @@ class Setting(SharedResults):
         predict = constant_velocity_forecast if motion == "constant-velocity" else recorded_forecast
         others = predict(self.scene, self.agent, num_steps=num_steps)
         return Forecast(
+            track=torch.tensor(others.track, device=self.device),
             types=torch.tensor(others.types, device=self.device),
             position_m=self._tensor(others.position_m[:, 1:]),
             heading_rad=self._tensor(others.heading_rad[:, 1:]),

@@ -5,16 +5,20 @@ from itertools import pairwise
 from typing import ClassVar
 
 import torch
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 from torch import Tensor
 
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
-from waycode.objectives.goals import PointFrame, point_in_scene, steps_between
+from waycode.objectives.goals import REACHED_M, PointFrame, point_in_scene, steps_between
 from waycode.objectives.setting import ObjectiveError
+from waycode.objectives.verdict import Verdict
 
 _STANDING_TIME_S = 1.0  # a stop lasts this long at the end of the horizon, unless a time is given
 _SPEED_WEIGHT_S = 1.0  # 1 m/s of speed costs as much as 1 m of distance
+_SHOWN_MPS = 0.05  # half of the last digit that sentences show: 5.04 m/s are not above 5.0
+_PROFILE_MPS = 0.5  # a speed profile is kept with a smaller mean error
+_STANDING_MPS = 0.5  # at most
 
 
 @dataclass(frozen=True)
@@ -29,8 +33,22 @@ class SlowDown(BaseObjective):
     differentiable: ClassVar[bool] = True
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        return (self._fastest_mps(candidates) - self.max_speed_mps).clamp(min=0)
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied if the speed is never above the limit."""
+        when = f"from {self.from_s:g} s on" if self.until_s is None else f"from {self.from_s:g} to {self.until_s:g} s"
+        return [
+            Verdict(
+                satisfied=fastest <= self.max_speed_mps + _SHOWN_MPS,
+                sentence=f"up to {fastest:.1f} m/s {when}, asked for {self.max_speed_mps:g} m/s at most",
+            )
+            for fastest in self._fastest_mps(candidates).tolist()
+        ]
+
+    def _fastest_mps(self, candidates: Candidates) -> Float[Tensor, " K"]:
         steps = steps_between(self.from_s, self.until_s, candidates=candidates, of=self.name)
-        return (candidates.speed_mps[:, steps] - self.max_speed_mps).clamp(min=0).amax(dim=1)
+        return candidates.speed_mps[:, steps].amax(dim=1)
 
 
 @dataclass(frozen=True)
@@ -60,6 +78,13 @@ class SpeedProfile(BaseObjective):
             target = target + share * (fast - slow)
         return (candidates.speed_mps - target).abs().mean(dim=1)
 
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied with a mean error of at most 0.5 m/s."""
+        return [
+            Verdict(satisfied=off <= _PROFILE_MPS, sentence=f"{off:.1f} m/s off the speed profile on average")
+            for off in self(candidates).tolist()
+        ]
+
 
 @dataclass(frozen=True)
 class StopAt(BaseObjective):
@@ -84,10 +109,26 @@ class StopAt(BaseObjective):
             )
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        by_s = candidates.num_steps * candidates.dt_s - _STANDING_TIME_S if self.by_s is None else self.by_s
-        steps = steps_between(by_s, None, candidates=candidates, of=self.name)
+        steps = self._steps(candidates)
         off = self._off_m(candidates)[:, steps] + _SPEED_WEIGHT_S * candidates.speed_mps[:, steps]
         return off.mean(dim=1)
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied if the agent stands (0.5 m/s at most) within 2 m of the place from `by_s` on."""
+        steps, verdicts = self._steps(candidates), []
+        from_s = float(candidates.time_s[steps][0]) - candidates.dt_s
+        farthest, fastest = self._off_m(candidates)[:, steps].amax(dim=1), candidates.speed_mps[:, steps].amax(dim=1)
+        for off_m, speed in zip(farthest.tolist(), fastest.tolist(), strict=True):
+            stands = speed <= _STANDING_MPS
+            moves = "stands" if stands else f"drives at up to {speed:.1f} m/s"
+            sentence = f"{moves} {off_m:.1f} m from the place to stop, from {from_s:g} s on"
+            verdicts.append(Verdict(satisfied=stands and off_m <= REACHED_M, sentence=sentence))
+        return verdicts
+
+    def _steps(self, candidates: Candidates) -> Bool[Tensor, " T"]:
+        """The steps at which the agent should stand."""
+        by_s = candidates.horizon_s - _STANDING_TIME_S if self.by_s is None else self.by_s
+        return steps_between(by_s, None, candidates=candidates, of=self.name)
 
     def _off_m(self, candidates: Candidates) -> Float[Tensor, "K T"]:
         if self.distance_m is not None:

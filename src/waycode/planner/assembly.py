@@ -1,17 +1,21 @@
 """From the decoder's output to candidates in the scene frame, and from a candidate to a plan in the world frame."""
 
+import math
 from collections.abc import Callable, Mapping, Sequence
 from typing import Any
 
 import numpy as np
+import pyarrow as pa
 from jaxtyping import Float
 from torch import Tensor
 
 from waycode.model import MeanAndStd
-from waycode.objectives import Candidates, Setting
+from waycode.objectives import Candidates, Objective, Setting, Verdict
 from waycode.planner.codes import TokenCode, as_float64
-from waycode.planner.plan import Plan, PlanStatus
-from waycode.planner.ranking import uncertainty_reason
+from waycode.planner.outcome import outcome_of, told_of_search, verdicts_of
+from waycode.planner.plan import Plan, trace_columns
+from waycode.planner.ranking import named_costs, uncertainty_reason
+from waycode.search import SearchResult
 
 
 def candidates_in(
@@ -72,6 +76,66 @@ def plan_of(candidates: Candidates, index: int, *, code: TokenCode, explain: boo
     )
 
 
+def plans_of_search(
+    found: SearchResult[Candidates],
+    seen: Sequence[Candidates],
+    codes: Sequence[TokenCode],
+    *,
+    objective: Objective,
+    asked: int,
+    limits: Mapping[int, float] | None,
+    explain: bool,
+    timings_s: Mapping[str, float],
+) -> list[Plan]:
+    """The plans of the first entries of a beam, one per code.
+
+    Args:
+        found: the result of the search.
+        seen: the candidates of each depth.
+        codes: of the entries, best first.
+        objective: that was searched for.
+        asked: requested number of tokens.
+        limits: thresholds of the gate; None: no gate.
+        explain: compute costs by name, the trace, the log probability and whether the plans are satisfied.
+        timings_s: of all plans together.
+    """
+    verdicts = [verdicts_of(objective, candidates) for candidates in seen] if explain else []
+    trace = _trace(found, verdicts) if explain else None
+    plans = []
+    for rank, code in enumerate(codes):
+        index = int(found.chosen[0, rank])
+        costs, alone = tuple(found.costs[0, rank].tolist()), found.decoded.select(slice(index, index + 1))
+        outcome = outcome_of(
+            verdicts[-1][index] if explain else Verdict(),
+            told=told_of_search(found=found.depth, asked=asked, rank=rank),
+            doubt=uncertainty_reason(found.decoded, index, limits),
+            is_usable=all(map(math.isfinite, costs)),
+            is_early=found.depth < asked,
+        )
+        plans.append(
+            plan_of(
+                found.decoded,
+                index,
+                code=code,
+                explain=explain,
+                levels=costs,
+                num_decodes=found.num_decodes,
+                costs=named_costs(objective, alone, costs) if explain else {},
+                timings_s=timings_s,
+                trace=trace,
+                **vars(outcome),
+            )
+        )
+    return plans
+
+
+def _trace(found: SearchResult[Candidates], verdicts: Sequence[Sequence[Verdict]]) -> pa.Table:
+    """The trace of the search, with the verdict of every candidate."""
+    rows = zip(found.trace.rows(), (verdict for depth in verdicts for verdict in depth), strict=True)
+    told = [{**row, "satisfied": verdict.satisfied, "violated": verdict.violated} for row, verdict in rows]
+    return pa.Table.from_pylist(told, schema=trace_columns())
+
+
 def plans_without_search(
     candidates: Candidates,
     codes: Sequence[TokenCode],
@@ -91,7 +155,7 @@ def plans_without_search(
     """
     plans = []
     for index, (code, message) in enumerate(zip(codes, messages, strict=True)):
-        doubt = uncertainty_reason(candidates, index, limits)
+        outcome = outcome_of(Verdict(), told=message, doubt=uncertainty_reason(candidates, index, limits))
         plans.append(
             plan_of(
                 candidates,
@@ -99,10 +163,9 @@ def plans_without_search(
                 code=code,
                 costs={},
                 levels=(),
-                status=PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN,
-                message=message if doubt is None else f"{message}; the model is uncertain of this code ({doubt})",
                 num_decodes=len(candidates),
                 timings_s=timings_s,
+                **vars(outcome),
             )
         )
     return plans

@@ -7,6 +7,7 @@ import json
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, field, fields
+from enum import StrEnum
 from typing import Any
 
 import numpy as np
@@ -14,15 +15,24 @@ import pyarrow as pa
 from jaxtyping import Float32, Float64
 
 from waycode.scene import Scene, WaycodeError
-from waycode.search import SearchStatus
+from waycode.search.result import trace_schema
 
-JSON_VERSION = 2  # 2: log probabilities
-PlanStatus = SearchStatus  # a plan's status is that of its search
+JSON_VERSION = 3  # 3: satisfied, rejected; 2: log probabilities
 _ARRAYS = {"time_s", "x_m", "y_m", "heading_rad", "speed_mps", "std_m", "latents"}
 
 
 class PlannerError(WaycodeError, ValueError):
     """A scene, an agent, a code or an argument that planning cannot use."""
+
+
+class PlanStatus(StrEnum):
+    """How planning ended. If several apply, the first of NO_COST, VIOLATED, UNCERTAIN, DEADLINE is reported."""
+
+    FOUND = "found"  # the best plan; whether it does what was asked for is `Plan.satisfied`
+    VIOLATED = "violated"  # the plan violates a constraint given by `where`; none that keeps it was found
+    UNCERTAIN = "uncertain"  # the gate rejected every candidate with a finite cost, or the scene is of an unknown kind
+    DEADLINE = "deadline"  # stopped early: the plan has fewer tokens than requested
+    NO_COST = "no-cost"  # no candidate had a finite cost; the plan is arbitrary
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -43,11 +53,19 @@ class Plan:
     costs: Mapping[str, float]  # the parts of the objective by name, for display; empty if not computed
     levels: tuple[float, ...]  # the cost levels that the search compared; () without an objective
     status: PlanStatus
-    message: str  # the status as a sentence
+    satisfied: bool | None  # whether it does what was asked for; None without an objective that has a notion of it
+    rejected: bool  # by the gate: the model is uncertain of this trajectory
+    message: str  # what the plan achieves and how planning ended, as a sentence
     depth: int  # number of tokens
     num_decodes: int  # number of decoded codes, over all steps of search and refinement
     timings_s: Mapping[str, float]  # "encode", "search", "refine", "decode"
     trace: pa.Table | None = field(default=None, repr=False)  # every candidate that the search evaluated
+
+    @property
+    def summary(self) -> str:
+        """Status, whether it is satisfied, and the message: one line for terminals and pictures."""
+        word = {None: "", True: ", satisfied", False: ", not satisfied"}[self.satisfied]
+        return f"{self.status}{word}: {self.message}"
 
     @property
     def final_std_m(self) -> float:
@@ -81,27 +99,6 @@ class Plan:
             return Plan(**{name: _restored(name, content[name]) for name in [*_names(), "trace"]})
         except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
             raise PlannerError(f"the plan in JSON is damaged ({error!r:.200})") from error
-
-
-def search_message(status: PlanStatus, *, found: int, asked: int, rank: int, doubt: str | None) -> str:
-    """The status of a plan as a sentence.
-
-    Args:
-        status: of the plan.
-        found: number of tokens of the plan.
-        asked: requested number of tokens.
-        rank: of the plan in the beam, from 0.
-        doubt: see `ranking.uncertainty_reason`.
-    """
-    which = ("the best plan" if rank == 0 else f"plan {rank + 1}") + f" of {found} token{'s' if found > 1 else ''}"
-    sentence = {
-        PlanStatus.FOUND: which,
-        PlanStatus.UNCERTAIN: f"the model is uncertain of {which}",
-        PlanStatus.DEADLINE: which,
-        PlanStatus.NO_COST: "the objective is infinite or NaN for every trajectory: the plan is arbitrary",
-    }[status]
-    early = f"; the deadline left no time for {asked} tokens" if found < asked else ""
-    return sentence + ("" if doubt is None else f" ({doubt})") + early
 
 
 def _names() -> list[str]:
@@ -140,6 +137,13 @@ def _restored(name: str, value: Any) -> Any:
     return value
 
 
+def trace_columns() -> pa.Schema:
+    """The columns of `Plan.trace`: those of the search, and what each candidate achieves."""
+    search: pa.Schema = trace_schema()
+    return search.append(pa.field("satisfied", pa.bool_())).append(pa.field("violated", pa.bool_()))
+
+
 def _table(rows: list[dict[str, Any]]) -> pa.Table:
     """The trace from its rows; JSON keeps all columns but non-finite costs."""
-    return pa.Table.from_pylist([{**row, "costs": [float(cost) for cost in row["costs"]]} for row in rows])
+    rows = [{**row, "costs": [float(cost) for cost in row["costs"]]} for row in rows]
+    return pa.Table.from_pylist(rows, schema=trace_columns())

@@ -16,10 +16,11 @@ from torch import Tensor
 from waycode.model import Model, PrefixCache, PrefixDecoder, SceneEmbedding
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import Candidates, Objective, Setting, TerminalVariance
-from waycode.planner.assembly import candidates_in, plan_of, plans_without_search
+from waycode.planner.assembly import candidates_in, plan_of, plans_of_search, plans_without_search
 from waycode.planner.codes import TokenCode, Tokens, as_code, check_levels, rounded_code
 from waycode.planner.futures import in_agent_frame, recorded_future
-from waycode.planner.plan import Plan, PlannerError, PlanStatus, search_message
+from waycode.planner.outcome import outcome_of, told_of_search, verdicts_of
+from waycode.planner.plan import Plan, PlannerError, PlanStatus
 from waycode.planner.prior import CodePrior, draw, most_likely
 from waycode.planner.ranking import (
     as_function,
@@ -118,7 +119,8 @@ class View:
         Args:
             objective, beam_width, depth, levels, gate, by_certainty, deadline_s: as for `plan`.
             count: number of plans to return; by default the whole beam.
-            explain: compute `Plan.costs`, `Plan.trace` and `Plan.log_probability`, which takes a few milliseconds.
+            explain: compute `Plan.costs`, `Plan.trace`, `Plan.log_probability` and `Plan.satisfied`, which takes a few
+                milliseconds. Without it, `Plan.status` does not tell violated constraints.
         """
         objective, depth = as_function(objective), self._checked_depth(depth)
         for name, value, least in (("beam_width", beam_width, 1), ("levels", levels, 2)):
@@ -127,34 +129,15 @@ class View:
         if deadline_s is not None and not deadline_s >= 0:
             raise PlannerError(f"deadline_s is {deadline_s}, expected a number of seconds of at least 0")
         limits, began = gate_limits(self.sigma_max_m, depth) if gate else None, self.clock()
-        found = self._search(
+        found, seen = self._search(
             objective, depth, beam_width=beam_width, levels=levels, limits=limits, by_certainty=by_certainty,
             deadline_s=deadline_s,
         )  # fmt: skip
         timings_s = {"encode": self.encode_s, "search": self.clock() - began}
-        codes = self.model.codebook(levels).codes(found.ids[0])
-        trace = found.trace.to_table(0) if explain else None
-        plans = []
-        for rank, chosen in enumerate(found.chosen[0, :count].tolist()):
-            doubt = uncertainty_reason(found.decoded, chosen, limits)
-            status = found.status[0] if rank == 0 else PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
-            costs, alone = tuple(found.costs[0, rank].tolist()), found.decoded.select(slice(chosen, chosen + 1))
-            plans.append(
-                plan_of(
-                    found.decoded,
-                    chosen,
-                    code=rounded_code(codes[rank], levels),
-                    explain=explain,
-                    costs=named_costs(objective, alone, costs) if explain else {},
-                    levels=costs,
-                    status=status,
-                    message=search_message(status, found=found.depth, asked=depth, rank=rank, doubt=doubt),
-                    num_decodes=found.num_decodes,
-                    timings_s=timings_s,
-                    trace=trace,
-                )
-            )
-        return plans
+        codes = [rounded_code(code, levels) for code in self.model.codebook(levels).codes(found.ids[0, :count])]
+        return plans_of_search(
+            found, seen, codes, objective=objective, asked=depth, limits=limits, explain=explain, timings_s=timings_s
+        )
 
     def candidates(self, count: int, *, depth: int | None = None) -> list[Plan]:
         """`count` different trajectories without an objective, best first.
@@ -258,21 +241,22 @@ class View:
                 timings_s={**plan.timings_s, "refine": self.clock() - began},
             )
         candidate, reported = found.candidate, objective if report is None else report
-        doubt = uncertainty_reason(candidate, 0, limits)
         costs = tuple(cost_levels(reported, candidate)[0].tolist())
-        status = PlanStatus.FOUND if doubt is None else PlanStatus.UNCERTAIN
-        message = search_message(status, found=plan.depth, asked=plan.depth, rank=0, doubt=doubt)
+        outcome = outcome_of(
+            verdicts_of(reported, candidate)[0],
+            told=f"{told_of_search(found=plan.depth, asked=plan.depth, rank=0)}, refined in {done}",
+            doubt=uncertainty_reason(candidate, 0, limits),
+        )
         return plan_of(
             candidate,
             0,
             code=rounded_code(found.latents, None),  # off the codebook's levels: no token ids
             costs=named_costs(reported, candidate, costs),
             levels=costs,
-            status=status,
-            message=f"{message}; refined in {done}",
             num_decodes=num_decodes,
             timings_s={**plan.timings_s, "refine": self.clock() - began},
             trace=plan.trace,
+            **vars(outcome),
         )
 
     def decode(self, tokens: Tokens, *, levels: int = 2) -> Plan:
@@ -332,9 +316,10 @@ class View:
         limits: Mapping[int, float] | None,
         by_certainty: bool,
         deadline_s: float | None,
-    ) -> SearchResult[Candidates]:
-        """Beam search over the decoder's prefixes; `limits` are the gate's thresholds."""
+    ) -> tuple[SearchResult[Candidates], list[Candidates]]:
+        """Beam search over the decoder's prefixes, and the candidates of each depth; `limits` are those of the gate."""
         decode = PrefixDecoder(self.model, self.embedding)
+        seen: list[Candidates] = []
 
         def extend(
             state: tuple[PrefixCache | Tensor, Candidates] | None, parents: Tensor, tokens: Tensor
@@ -346,9 +331,10 @@ class View:
             if self.model.config.prior and levels == PRIOR_LEVELS:
                 rate = partial(self.prior.of_longer, before, prefix, parents[0], tokens[0])
             candidates = candidates_in(self.setting, decoded, num_tokens=length, prior=rate)
+            seen.append(candidates)
             return (longer, candidates), candidates
 
-        return beam_search(
+        found = beam_search(
             extend,
             lambda candidates: checked_costs(objective, candidates),
             codebook=self.model.codebook(levels),
@@ -361,6 +347,7 @@ class View:
             clock=self.clock,
             device=self.embedding.velocity_mps.device,
         )
+        return found, seen
 
     def _decoded(self, latents: Float[Tensor, "K n D"]) -> Candidates:
         """The trajectories of whole codes, with gradients with respect to the latents."""

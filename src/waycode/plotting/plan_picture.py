@@ -6,6 +6,7 @@ Every panel is rotated so that the planned agent faces up.
 from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from textwrap import wrap
 from typing import Any
 
 import numpy as np
@@ -40,6 +41,7 @@ PLAN_STYLE = Style(
 )
 _PANEL_IN, _GAP_IN, _MARGIN_IN = 3.3, 0.14, 0.2  # width of a panel, between panels, around all
 _TITLE_IN, _CAPTION_IN, _LEGEND_IN = 0.5, 0.47, 0.36
+_NOTE_SIZE, _NOTE_LINE_IN, _NOTE_CHARACTERS_PER_IN = 10.5, 0.19, 12.5  # of the note below the panels
 _MAX_ZOOM_OUT = 1.4  # to include distant candidates
 _MAX_ALPHA, _MIN_ALPHA = 0.85, 0.28  # opacity of the best and of the worst candidate
 
@@ -97,6 +99,7 @@ def save_plan_picture(
     planned_m: Float[np.ndarray, "T 2"],
     recorded_m: Float[np.ndarray, "S 2"] | None = None,
     title: str = "",
+    note: str = "",
     goal_m: tuple[float, float] | None = None,
     route: bool = False,
     speeds: bool = False,
@@ -115,6 +118,7 @@ def save_plan_picture(
         planned_m: Planned positions at the steps after the current one.
         recorded_m: Recorded positions, if any.
         title: Title above all panels.
+        note: A sentence below all panels, such as `Plan.summary`.
         goal_m: A point marked in every panel.
         route: Whether to tint the ego's route.
         speeds: Whether to add a chart of speed over time to the last panel.
@@ -132,7 +136,7 @@ def save_plan_picture(
         caption="the plan" if recorded_m is None else "original and found",
     ).facing_up()  # fmt: skip
     viewport = _viewport(compared, search, goals_m)
-    all_axes = new_panels(len(search) + 1, aspect=viewport.aspect, title=title, style=style)
+    all_axes = new_panels(len(search) + 1, aspect=viewport.aspect, title=title, note=note, style=style)
     for axes in all_axes:
         _draw_background(axes, compared, viewport, route=route, style=style)
         axes.scatter(
@@ -159,6 +163,7 @@ def save_comparison_picture(
     path: str | Path,
     *,
     title: str = "",
+    note: str = "",
     dots_per_inch: int = 120,
     style: Style = PLAN_STYLE,
 ) -> Path:
@@ -168,6 +173,7 @@ def save_comparison_picture(
         panels: At least one panel.
         path: A .png, .pdf, .svg or .jpg file; its folder is created.
         title: Title above all panels.
+        note: A sentence below all panels, such as `Plan.summary`.
         dots_per_inch: Resolution.
         style: Colours and widths.
     """
@@ -177,7 +183,7 @@ def save_comparison_picture(
     panels = [panel.facing_up() for panel in panels]
     viewports = [_viewport(panel) for panel in panels]
     aspect = max(viewport.aspect for viewport in viewports)
-    all_axes = new_panels(len(panels), aspect=aspect, title=title, style=style)
+    all_axes = new_panels(len(panels), aspect=aspect, title=title, note=note, style=style)
     for axes, panel, viewport in zip(all_axes, panels, viewports, strict=True):
         _draw_background(axes, panel, viewport.with_aspect(aspect), route=False, style=style)
         draw_comparison(axes, panel, style=style)
@@ -186,19 +192,23 @@ def save_comparison_picture(
     return save_figure(all_axes[0], path, dots_per_inch=dots_per_inch)
 
 
-def new_panels(count: int, *, aspect: float, title: str, style: Style) -> list[Axes]:
-    """Axes in a row of a new figure, with room for the title, captions and the legend."""
+def new_panels(count: int, *, aspect: float, title: str, note: str = "", style: Style) -> list[Axes]:
+    """Axes in a row of a new figure, with room for the title, captions, the legend and a note at the bottom."""
     panel_height = _PANEL_IN * aspect
     width = 2 * _MARGIN_IN + count * _PANEL_IN + (count - 1) * _GAP_IN
-    height = _LEGEND_IN + panel_height + _CAPTION_IN + (_TITLE_IN if title else _MARGIN_IN)
+    lines = wrap(note, width=int(width * _NOTE_CHARACTERS_PER_IN))
+    below = _LEGEND_IN + len(lines) * _NOTE_LINE_IN + (_GAP_IN if lines else 0)
+    height = below + panel_height + _CAPTION_IN + (_TITLE_IN if title else _MARGIN_IN)
     figure = new_figure(width, height, style=style)
+    figure.text(
+        _MARGIN_IN / width, _GAP_IN / height, "\n".join(lines), fontsize=_NOTE_SIZE, color=style.ink, va="bottom",
+        linespacing=1.3,
+    )  # fmt: skip
     figure.text(
         _MARGIN_IN / width, 1 - _MARGIN_IN / height, title, fontsize=14, fontweight="bold", color=style.ink, va="top"
     )
     lefts = [_MARGIN_IN + index * (_PANEL_IN + _GAP_IN) for index in range(count)]
-    return [
-        figure.add_axes((left / width, _LEGEND_IN / height, _PANEL_IN / width, panel_height / height)) for left in lefts
-    ]
+    return [figure.add_axes((left / width, below / height, _PANEL_IN / width, panel_height / height)) for left in lefts]
 
 
 def draw_candidates(axes: Axes, panel: SearchPanel, *, start_m: Float[np.ndarray, "2"], style: Style) -> None:

@@ -73,18 +73,24 @@ class Trace:
         """`rows` as a table with typed columns."""
         import pyarrow as pa
 
-        schema = pa.schema(
-            {
-                "depth": pa.int64(),
-                "tokens": pa.list_(pa.int64()),
-                "costs": pa.list_(pa.float64()),
-                "usable": pa.bool_(),
-                "rejected": pa.bool_(),
-                "kept": pa.bool_(),
-                "rank": pa.int64(),
-            }
-        )
-        return pa.Table.from_pylist(self.rows(row), schema=schema)
+        return pa.Table.from_pylist(self.rows(row), schema=trace_schema())
+
+
+def trace_schema() -> "pa.Schema":
+    """The columns of `Trace.to_table`."""
+    import pyarrow as pa
+
+    return pa.schema(
+        {
+            "depth": pa.int64(),
+            "tokens": pa.list_(pa.int64()),
+            "costs": pa.list_(pa.float64()),
+            "usable": pa.bool_(),
+            "rejected": pa.bool_(),
+            "kept": pa.bool_(),
+            "rank": pa.int64(),
+        }
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -15,7 +15,7 @@ from jaxtyping import Float
 from waycode.driving import LqrTracker, Observation, Road, Tracker, Trajectory
 from waycode.features import SegmentedMap
 from waycode.objectives import DRIVING_OBJECTIVE, Setting, TerminalVariance, parse_objective
-from waycode.planner import Plan, Planner, PlanStatus, View
+from waycode.planner import Plan, Planner, View
 from waycode.simulation.drivers.policy import Evaluator, PolicyConfig, choose_trajectory
 
 _load_planner = cache(Planner.from_pretrained)  # once per process
@@ -138,7 +138,7 @@ class LatentDriver:
             deadline_s=self._time_left_s(began),
             explain=False,
         )
-        plans = [plan for plan in beam if plan.status != PlanStatus.UNCERTAIN]
+        plans = [plan for plan in beam if not plan.rejected]
         trajectory, index = choose_trajectory([plan_trajectory(plan, observation) for plan in plans], last, evaluate)
         unrefined = None
         if index is not None and config.refine_steps > 0 and policy.keep_last_plan:

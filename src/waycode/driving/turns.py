@@ -1,4 +1,4 @@
-"""Left turns ahead of a vehicle in the lane graph, and the earliest time at which each can be completed."""
+"""Turns ahead of a vehicle in the lane graph, and the earliest time at which a left turn can be completed."""
 
 from dataclasses import dataclass
 
@@ -26,24 +26,25 @@ class DrivingLimits:
 
 
 @dataclass(frozen=True, kw_only=True)
-class LeftTurnAhead:
-    """A left turn that is reached without a lane change."""
+class TurnAhead:
+    """A turn that is reached without a lane change."""
 
     lanes: tuple[int, ...]  # from the current lane to the last lane of the turn
     turning: int  # number of lanes, at the end of `lanes`, that form the turn
     distance_m: float  # from the vehicle to the beginning of the turn
 
 
-def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float) -> list[LeftTurnAhead]:
-    """All left turns above 45 degrees that a vehicle reaches by driving straight on.
+def turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float, side: int = 1) -> list[TurnAhead]:
+    """All turns above 45 degrees to one side that a vehicle reaches by driving straight on.
 
     Args:
         lanes: the lanes of the map.
         lane: the lane that the vehicle is on.
         along_m: arclength of the vehicle along it.
         reach_m: how far ahead a turn may begin.
+        side: 1 for left turns, -1 for right turns.
     """
-    found: list[LeftTurnAhead] = []
+    found: list[TurnAhead] = []
     open_paths: list[tuple[int, ...]] = [(lane,)]
     for _ in range(_MAX_PATHS):
         if not open_paths:
@@ -56,8 +57,8 @@ def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float)
         onward = [after for after in lanes.graph.successors[path[-1]] if after not in path]
         if turning and not any(lanes.in_junction[after] for after in onward):  # the junction ends here
             angle_rad = turn_rad(lanes, path[len(path) - turning :])
-            if angle_rad > LEFT_TURN_RAD and distance_m <= reach_m:
-                found.append(LeftTurnAhead(lanes=path, turning=turning, distance_m=max(distance_m, 0.0)))
+            if side * angle_rad > LEFT_TURN_RAD and distance_m <= reach_m:
+                found.append(TurnAhead(lanes=path, turning=turning, distance_m=max(distance_m, 0.0)))
             if abs(angle_rad) > STRAIGHT_RAD:
                 continue
         if distance_m <= reach_m:
@@ -66,13 +67,13 @@ def left_turns_ahead(lanes: Lanes, lane: int, *, along_m: float, reach_m: float)
 
 
 def earliest_turn_s(
-    lanes: Lanes, turn: LeftTurnAhead, *, speed_mps: float, limits: DrivingLimits | None = None
+    lanes: Lanes, turn: TurnAhead, *, speed_mps: float, limits: DrivingLimits | None = None
 ) -> float | None:
     """Earliest time in seconds at which the vehicle has turned by 45 degrees; None if it is too fast to turn.
 
     Args:
         lanes: the lanes of the map.
-        turn: a turn of `left_turns_ahead`.
+        turn: a left turn of `turns_ahead`.
         speed_mps: speed of the vehicle now.
         limits: None: the defaults.
     """
