@@ -7,7 +7,7 @@ differs decides (paper, appendix "Details on Planning Objective Functions"). Low
 import re
 from abc import ABC, abstractmethod
 from collections.abc import Callable
-from dataclasses import MISSING, Field, dataclass, fields, is_dataclass
+from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache, cached_property
 from math import isfinite
 from typing import Any, ClassVar, Literal, get_args, get_origin
@@ -23,7 +23,7 @@ from waycode.objectives.verdict import Verdict, as_constraint, combined
 # Costs [K], [K, M] in lexicographic order, or a sequence of K values that Python can order.
 Objective = Callable[[Any], Any]  # from `Candidates`, or from `JointCandidates` where several agents are planned for
 
-# What an objective is about: one agent, the agents of a joint future together, or whatever its parts are about.
+# What an objective is about: one agent, the agents of a joint future together, or either, as its parts are.
 Scope = Literal["agent", "agents", "parts"]
 
 
@@ -73,7 +73,7 @@ class BaseObjective(ABC):
         """The cost of every part of the objective by name, without weights."""
         return dict(zip(self.level_names, self.levels(candidates).unbind(dim=1), strict=True))
 
-    def met(self, candidates: Candidates) -> list[Verdict]:
+    def met(self, candidates: Any) -> list[Verdict]:
         """Whether each of the K candidates does what is asked for; by default there is no notion of it."""
         return [Verdict()] * len(candidates)
 
@@ -195,7 +195,7 @@ class _Combined(BaseObjective):
                 explained[name if number == 1 else f"{name} ({number})"] = costs
         return explained
 
-    def met(self, candidates: Candidates) -> list[Verdict]:
+    def met(self, candidates: AnyCandidates) -> list[Verdict]:
         """Satisfied if every part is that has a notion of it."""
         return [combined(parts) for parts in zip(*(part.met(candidates) for part in self.parts), strict=True)]
 
@@ -243,7 +243,7 @@ class Scaled(_Combined):
     def __call__(self, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
         return self.weight * self.parts[0].levels(candidates)
 
-    def met(self, candidates: Candidates) -> list[Verdict]:
+    def met(self, candidates: AnyCandidates) -> list[Verdict]:
         return super().met(candidates) if self.weight > 0 else [Verdict()] * len(candidates)
 
     def __str__(self) -> str:
@@ -276,7 +276,7 @@ class Then(_Combined):
 class Where(Then):
     """An objective under a constraint: `Then` with the parts (constraint, objective), written in another order."""
 
-    def met(self, candidates: Candidates) -> list[Verdict]:
+    def met(self, candidates: AnyCandidates) -> list[Verdict]:
         constraint, objective = self.parts
         both = zip(constraint.met(candidates), objective.met(candidates), strict=True)
         return [combined([as_constraint(kept), met]) for kept, met in both]
@@ -314,9 +314,12 @@ class ForAgent(_Combined):
             return candidates.of(self.agent_id)
         return candidates if candidates.setting.agent_id == self.agent_id else None
 
-    def met(self, candidates: Candidates) -> list[Verdict]:
-        is_other = candidates.setting.agent_id != self.agent_id
-        return [Verdict()] * len(candidates) if is_other else super().met(candidates)
+    def met(self, candidates: AnyCandidates) -> list[Verdict]:
+        mine = self._mine(candidates)
+        if mine is None:
+            return [Verdict()] * len(candidates)
+        verdicts = self.parts[0].met(mine)
+        return [_of_agent(self.agent_id, one) for one in verdicts] if mine is not candidates else verdicts
 
     def __str__(self) -> str:
         return f"agent({self.agent_id}): {_bracketed(self.parts[0], Sum, Then)}"
@@ -344,8 +347,22 @@ class EveryAgent(_Combined):
             for name, costs in self.parts[0].explain(one).items()
         }
 
+    def met(self, candidates: AnyCandidates) -> list[Verdict]:
+        if isinstance(candidates, Candidates) or self.parts[0].scope == "agents":
+            return self.parts[0].met(candidates)
+        by_agent = [
+            [_of_agent(one.setting.agent_id, verdict) for verdict in self.parts[0].met(one)]
+            for one in candidates.agents
+        ]
+        return [combined(verdicts) for verdicts in zip(*by_agent, strict=True)]
+
     def __str__(self) -> str:
         return f"all: {_bracketed(self.parts[0], Sum, Then)}"
+
+
+def _of_agent(agent_id: str, verdict: Verdict) -> Verdict:
+    """A verdict of a joint future that names its agent."""
+    return replace(verdict, sentence=f"{agent_id} {verdict.sentence}") if verdict.sentence else verdict
 
 
 def _bracketed(part: BaseObjective, *looser: type[BaseObjective]) -> str:

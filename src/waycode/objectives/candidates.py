@@ -60,6 +60,10 @@ class Candidates(SharedResults):
         prior = None if self.prior is None else lambda: self.log_probability[index]
         return replace(self, position_m=self.position_m[index], std_m=self.std_m[index], prior=prior)
 
+    def detached(self) -> "Candidates":
+        """The candidates without gradients."""
+        return replace(self, position_m=self.position_m.detach(), std_m=self.std_m.detach())
+
     @property
     def num_steps(self) -> int:
         return self.position_m.shape[1]
@@ -237,6 +241,10 @@ class JointCandidates(SharedResults):
         """Some of the candidates."""
         prior = None if self.prior is None else lambda: self.log_probability[index]
         return JointCandidates(agents=tuple(one.select(index) for one in self.agents), prior=prior)
+
+    def detached(self) -> "JointCandidates":
+        """The candidates without gradients."""
+        return replace(self, agents=tuple(one.detached() for one in self.agents))
 
     @cached_property
     def position_m(self) -> Float[Tensor, "A K T 2"]:

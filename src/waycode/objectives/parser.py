@@ -117,9 +117,7 @@ class _Parser:
         if not self.accept("agent"):
             return self.atom()
         self.expect("(")
-        if self.token.kind not in ("word", "number"):
-            self.expected("the id of an agent")
-        agent_id = self.take().text
+        agent_id = self.agent_id()
         self.expect(")")
         self.expect(":")
         return self.atom().for_agent(agent_id)
@@ -172,6 +170,8 @@ class _Parser:
         return known[token.text]
 
     def value(self, name: str, parameter: Parameter) -> Any:
+        if parameter.kind == KINDS[str]:
+            return self.agent_id()
         token = self.take()
         if parameter.choices and token.text in parameter.choices:
             return token.text
@@ -181,11 +181,18 @@ class _Parser:
             return float(token.text)
         if parameter.kind == KINDS[int] and token.kind == "number" and float(token.text).is_integer():
             return int(float(token.text))
-        if parameter.kind == KINDS[str] and token.kind in ("word", "number"):
-            return token.text
         if parameter.kind == KINDS[tuple[float, ...]] and token.text == "[":
             return self.numbers()
         return self.fail(token.place, f"{parameter.name} of {name} is {token.text!r}, expected: {parameter.kind}")
+
+    def agent_id(self) -> str:
+        """An id as it is written: it may consist of several tokens, as `car.12` does."""
+        begin = self.token.place
+        while self.token.kind in ("word", "number"):
+            self.take()
+        if self.token.place == begin:
+            self.expected("the id of an agent")
+        return self.text[begin : self.token.place].strip()
 
     def numbers(self) -> tuple[float, ...]:
         values: list[float] = []

@@ -6,8 +6,8 @@ from typing import ClassVar
 from jaxtyping import Float
 from torch import Tensor
 
-from waycode.objectives.base import BaseObjective
-from waycode.objectives.candidates import Candidates
+from waycode.objectives.base import BaseObjective, Scope
+from waycode.objectives.candidates import AnyCandidates
 from waycode.objectives.verdict import Verdict
 
 
@@ -19,11 +19,12 @@ class TerminalVariance(BaseObjective):
     """
 
     differentiable: ClassVar[bool] = True
+    scope: ClassVar[Scope] = "parts"
 
-    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+    def __call__(self, candidates: AnyCandidates) -> Float[Tensor, " K"]:
         return candidates.final_std_m
 
-    def met(self, candidates: Candidates) -> list[Verdict]:
+    def met(self, candidates: AnyCandidates) -> list[Verdict]:
         """Less is always better: there is no value that satisfies."""
         told = candidates.final_std_m.tolist()
         return [Verdict(sentence=f"final standard deviation {std_m:.2f} m") for std_m in told]
@@ -37,9 +38,11 @@ class Likelihood(BaseObjective):
     prior and a codebook of 2 levels.
     """
 
-    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+    scope: ClassVar[Scope] = "parts"
+
+    def __call__(self, candidates: AnyCandidates) -> Float[Tensor, " K"]:
         return -candidates.log_probability
 
-    def met(self, candidates: Candidates) -> list[Verdict]:
+    def met(self, candidates: AnyCandidates) -> list[Verdict]:
         """Less is always better: there is no value that satisfies."""
         return [Verdict(sentence=f"log probability {nats:.2f}") for nats in candidates.log_probability.tolist()]

@@ -14,9 +14,11 @@ from torch import Tensor
 from waycode.objectives.base import BaseObjective, Scope
 from waycode.objectives.candidates import Candidates, JointCandidates
 from waycode.objectives.safety import own_discs
+from waycode.objectives.verdict import Verdict
 from waycode.scene.geometry_torch import boxes_overlap, project_to_each
 
 _STRIDE = 4  # the gap between two agents is evaluated at every 4th step
+_GAP_TOLERANCE_M = 0.1
 _LOOKAHEAD_M = 80.0  # the path behind is extended straight by this much
 
 
@@ -34,6 +36,19 @@ class NoCollision(BaseObjective):
         for one, other in combinations(candidates.agents, 2):
             cost = cost + overlap(one, other).sum(dim=1) + self._depth_m(one, other).sum(dim=1)
         return cost
+
+    def met(self, candidates: JointCandidates) -> list[Verdict]:
+        pairs = list(combinations(candidates.agents, 2))
+        steps = [overlap(one, other).sum(dim=1).tolist() for one, other in pairs]
+        verdicts = []
+        for counts in zip(*steps, strict=True):
+            hits = [
+                f"{one.setting.agent_id} and {other.setting.agent_id} overlap for {count * one.dt_s:.1f} s"
+                for (one, other), count in zip(pairs, counts, strict=True)
+                if count
+            ]
+            verdicts.append(Verdict(satisfied=not hits, sentence="; ".join(hits) or "no two agents overlap"))
+        return verdicts or [Verdict()] * len(candidates)
 
     def _depth_m(self, one: Candidates, other: Candidates) -> Float[Tensor, "K T"]:
         """Largest overlap between a disc inside one box and one inside the other."""
@@ -70,6 +85,17 @@ class FollowingGap(BaseObjective):
         wanted = self.standstill_m + self.time_gap_s * behind.speed_mps[:, steps]
         return (wanted - gap).clamp(min=0).mean(dim=1)
 
+    def met(self, candidates: JointCandidates) -> list[Verdict]:
+        return [
+            Verdict(
+                satisfied=missing <= _GAP_TOLERANCE_M,
+                sentence=f"{self.behind} keeps its gap to {self.ahead}"
+                if missing <= _GAP_TOLERANCE_M
+                else f"the gap of {self.behind} to {self.ahead} is too short by {missing:.1f} m on average",
+            )
+            for missing in self(candidates).tolist()
+        ]
+
 
 @dataclass(frozen=True)
 class GoesFirst(BaseObjective):
@@ -84,12 +110,26 @@ class GoesFirst(BaseObjective):
     scope: ClassVar[Scope] = "agents"
 
     def __call__(self, candidates: JointCandidates) -> Float[Tensor, " K"]:
+        late_s, nearest_m = self._lateness(candidates)
+        return torch.where(nearest_m < self.near_m, (late_s + self.margin_s).clamp(min=0), 0.0)
+
+    def met(self, candidates: JointCandidates) -> list[Verdict]:
+        verdicts = []
+        for late_s, nearest_m in zip(*(part.tolist() for part in self._lateness(candidates)), strict=True):
+            if nearest_m >= self.near_m:
+                told = f"the paths of {self.first} and {self.second} stay {nearest_m:.0f} m apart"
+                verdicts.append(Verdict(sentence=told))
+            else:
+                told = f"{self.first} is {abs(late_s):.1f} s {'later' if late_s > 0 else 'earlier'} than {self.second}"
+                verdicts.append(Verdict(satisfied=late_s <= -self.margin_s + 1e-6, sentence=told))
+        return verdicts
+
+    def _lateness(self, candidates: JointCandidates) -> tuple[Float[Tensor, " K"], Float[Tensor, " K"]]:
+        """Seconds by which the first agent is later where the two come nearest to each other, and that distance."""
         first, second = candidates.of(self.first), candidates.of(self.second)
-        away = torch.cdist(first.position_m, second.position_m)  # [K, T of the first, T of the second]
-        steps = away.shape[2]
-        nearest, place = away.flatten(1).min(dim=1)
-        late_s = (place // steps - place % steps) * first.dt_s + self.margin_s
-        return torch.where(nearest < self.near_m, late_s.clamp(min=0), 0.0)
+        away = torch.cdist(first.position_m.detach(), second.position_m.detach())  # [K, T, T]: first, second
+        nearest_m, place = away.flatten(1).min(dim=1)
+        return (place // away.shape[2] - place % away.shape[2]) * first.dt_s, nearest_m
 
 
 def overlap(one: Candidates, other: Candidates) -> Bool[Tensor, "K T"]:

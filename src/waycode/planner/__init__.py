@@ -5,6 +5,8 @@ plans.
 """
 
 from waycode.planner.codes import TokenCode
+from waycode.planner.joint_plan import JointPlan
+from waycode.planner.joint_view import JointView
 from waycode.planner.manoeuvre_index import ManoeuvreIndex, RecordedManoeuvre, build_index
 from waycode.planner.plan import Plan, PlannerError, PlanStatus
 from waycode.planner.planner import Planner, recorded_agents
@@ -13,6 +15,8 @@ from waycode.planner.view import View
 
 __all__ = [
     "CodePrior",
+    "JointPlan",
+    "JointView",
     "ManoeuvreIndex",
     "Plan",
     "PlanStatus",

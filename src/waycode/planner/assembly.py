@@ -10,8 +10,10 @@ from jaxtyping import Float
 from torch import Tensor
 
 from waycode.model import MeanAndStd
-from waycode.objectives import Candidates, Objective, Setting, Verdict
+from waycode.objectives import Candidates, JointCandidates, Objective, Setting, Verdict
+from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.codes import TokenCode, as_float64
+from waycode.planner.joint_plan import joint_plan
 from waycode.planner.outcome import outcome_of, told_of_search, verdicts_of
 from waycode.planner.plan import Plan, trace_columns
 from waycode.planner.ranking import named_costs, uncertainty_reason
@@ -46,8 +48,8 @@ def _rotation(setting: Setting) -> Float[Tensor, "2 2"]:
     return setting.start_m.new_tensor([[cos, sin], [-sin, cos]])
 
 
-def plan_of(candidates: Candidates, index: int, *, code: TokenCode, explain: bool = True, **fields: Any) -> Plan:
-    """The plan of one of the candidates, in the world frame.
+def plan_of(candidates: AnyCandidates, index: int, *, code: TokenCode, explain: bool = True, **fields: Any) -> Plan:
+    """The plan of one of the candidates, in the world frame; a `JointPlan` if several agents are planned for.
 
     Args:
         candidates: decoded trajectories.
@@ -56,9 +58,13 @@ def plan_of(candidates: Candidates, index: int, *, code: TokenCode, explain: boo
         explain: compute its log probability, if there is a prior.
         fields: further fields of the plan.
     """
+    is_rated = explain and candidates.prior is not None
+    log_probability = float(candidates.log_probability[index]) if is_rated else None
+    if isinstance(candidates, JointCandidates):
+        plans = [plan_of(one, index, code=code, explain=False, **fields) for one in candidates.agents]
+        return joint_plan(plans, log_probability=log_probability)
     scene = candidates.setting.scene
     world_m = as_float64(candidates.position_m[index]) + np.asarray(scene.origin_m, np.float64)
-    is_rated = explain and candidates.prior is not None
     return Plan(
         scene_id=scene.id,
         agent_id=candidates.setting.agent_id,
@@ -70,15 +76,15 @@ def plan_of(candidates: Candidates, index: int, *, code: TokenCode, explain: boo
         std_m=as_float64(candidates.std_m[index]),
         tokens=code.ids,
         latents=code.latents,
-        log_probability=float(candidates.log_probability[index]) if is_rated else None,
+        log_probability=log_probability,
         depth=len(code.latents),
         **fields,
     )
 
 
 def plans_of_search(
-    found: SearchResult[Candidates],
-    seen: Sequence[Candidates],
+    found: SearchResult[AnyCandidates],
+    seen: Sequence[AnyCandidates],
     codes: Sequence[TokenCode],
     *,
     objective: Objective,
@@ -129,7 +135,7 @@ def plans_of_search(
     return plans
 
 
-def _trace(found: SearchResult[Candidates], verdicts: Sequence[Sequence[Verdict]]) -> pa.Table:
+def _trace(found: SearchResult[AnyCandidates], verdicts: Sequence[Sequence[Verdict]]) -> pa.Table:
     """The trace of the search, with the verdict of every candidate."""
     rows = zip(found.trace.rows(), (verdict for depth in verdicts for verdict in depth), strict=True)
     told = [{**row, "satisfied": verdict.satisfied, "violated": verdict.violated} for row, verdict in rows]
@@ -137,7 +143,7 @@ def _trace(found: SearchResult[Candidates], verdicts: Sequence[Sequence[Verdict]
 
 
 def plans_without_search(
-    candidates: Candidates,
+    candidates: AnyCandidates,
     codes: Sequence[TokenCode],
     messages: Sequence[str],
     *,

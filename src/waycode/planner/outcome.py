@@ -4,7 +4,8 @@ from dataclasses import dataclass
 
 import torch
 
-from waycode.objectives import BaseObjective, Candidates, Objective, Verdict
+from waycode.objectives import BaseObjective, Objective, Verdict
+from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.plan import PlanStatus
 
 
@@ -18,7 +19,7 @@ class Outcome:
     message: str
 
 
-def verdicts_of(objective: Objective | None, candidates: Candidates) -> list[Verdict]:
+def verdicts_of(objective: Objective | None, candidates: AnyCandidates) -> list[Verdict]:
     """What each candidate achieves; plain functions, and plans without an objective, have no notion of it."""
     if not isinstance(objective, BaseObjective):
         return [Verdict()] * len(candidates)

@@ -4,14 +4,16 @@ import time
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+from typing import overload
 
 import numpy as np
 import torch
 
 from waycode.features import SegmentedMap, collate, extract, segment_map
-from waycode.model import Model
+from waycode.model import Model, SceneEmbedding
 from waycode.model.saved import load_model
 from waycode.objectives import Setting
+from waycode.planner.joint_view import JointView, check_agents
 from waycode.planner.plan import PlannerError
 from waycode.planner.view import View
 from waycode.scene import MapFeatures, Scene
@@ -47,24 +49,39 @@ class Planner:
         """The map as `encode` needs it. Compute it once for scenes that share a map, such as the steps of a drive."""
         return segment_map(features, config=self.model.config.features)
 
+    @overload
+    def encode(
+        self, scene: Scene, agent: int | str | None = None, *, segmented_map: SegmentedMap | None = None,
+        setting: Setting | None = None,
+    ) -> View: ...  # fmt: skip
+
+    @overload
+    def encode(
+        self, scene: Scene, *, agents: Sequence[int | str], segmented_map: SegmentedMap | None = None
+    ) -> JointView: ...
+
     def encode(
         self,
         scene: Scene,
         agent: int | str | None = None,
         *,
+        agents: Sequence[int | str] | None = None,
         segmented_map: SegmentedMap | None = None,
         setting: Setting | None = None,
-    ) -> View:
-        """Encodes the scene for one of its agents.
+    ) -> View | JointView:
+        """Encodes the scene for one of its agents, or for several that are planned for jointly.
 
         Args:
             scene: the scene; the model sees its map, and tracks and signals up to the current step.
             agent: index or id of a track; by default the ego, or else the first track to predict.
+            agents: indices or ids of tracks, each once: they share a code. Needs a joint model, and replaces `agent`.
             segmented_map: `segment_map(scene.map)`, if the caller has it.
             setting: the agent and its surroundings, if the caller knows more than the scene contains: the exact
                 vehicle state of a simulator, or a road that is kept for a scenario. It replaces `agent`; its device
                 must be that of the model.
         """
+        if agents is not None:
+            return self._encode_jointly(scene, agents, segmented_map)
         if setting is None:
             return self.encode_agents(scene, [agent], segmented_map=segmented_map)[0]
         return self._encode(scene, [setting], segmented_map)[0]
@@ -88,22 +105,45 @@ class Planner:
 
     def _encode(self, scene: Scene, settings: Sequence[Setting], segmented_map: SegmentedMap | None) -> list[View]:
         """Views of agents of one scene."""
-        began, agents = time.perf_counter(), [setting.agent for setting in settings]
-        example = extract(scene, agents, config=self.model.config.features, segmented_map=segmented_map)
-        batch = collate([example]).to(self.device)
-        with torch.no_grad():
-            embedding = self.model.encode_scene(batch.scene, batch.agents)
-        encode_s = (time.perf_counter() - began) / len(settings)
+        embedding, encode_s = self._embed(scene, settings, segmented_map)
         return [
             View(
                 model=self.model,
                 sigma_max_m=self.sigma_max_m,
                 setting=setting,
                 embedding=embedding.only(row) if len(settings) > 1 else embedding,
-                encode_s=encode_s,
+                encode_s=encode_s / len(settings),
             )
             for row, setting in enumerate(settings)
         ]
+
+    def _encode_jointly(
+        self, scene: Scene, agents: Sequence[int | str], segmented_map: SegmentedMap | None
+    ) -> JointView:
+        """A view of several agents that share a code."""
+        if not self.model.config.joint:
+            raise PlannerError(
+                "the model encodes every agent on its own, expected a joint one (recipe small-joint) for several"
+            )
+        tracks = [_agent_index(scene, agent) for agent in agents]
+        check_agents([scene.tracks.ids[track] for track in tracks])
+        settings = tuple(Setting(scene=scene, agent=track, device=self.device) for track in tracks)
+        embedding, encode_s = self._embed(scene, settings, segmented_map)
+        return JointView(
+            model=self.model, sigma_max_m=self.sigma_max_m, setting=settings[0], settings=settings,
+            embedding=embedding, encode_s=encode_s,
+        )  # fmt: skip
+
+    def _embed(
+        self, scene: Scene, settings: Sequence[Setting], segmented_map: SegmentedMap | None
+    ) -> tuple[SceneEmbedding, float]:
+        """The scene as the model sees it, with a row per agent, and the seconds that this took."""
+        began, agents = time.perf_counter(), [setting.agent for setting in settings]
+        example = extract(scene, agents, config=self.model.config.features, segmented_map=segmented_map)
+        batch = collate([example]).to(self.device)
+        with torch.no_grad():
+            embedding = self.model.encode_scene(batch.scene, batch.agents)
+        return embedding, time.perf_counter() - began
 
 
 def recorded_agents(scene: Scene) -> list[int]:

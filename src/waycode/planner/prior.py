@@ -15,7 +15,7 @@ from torch import Tensor
 
 from waycode.model import Model, PrefixCache, SceneEmbedding
 from waycode.model.decoder import PRIOR_LEVELS
-from waycode.objectives import Candidates
+from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.plan import PlannerError
 from waycode.search import Codebook
 from waycode.search.beam import MAX_EXHAUSTIVE_CODES
@@ -60,7 +60,7 @@ class CodePrior:
 
     def of_longer(
         self,
-        before: Candidates | None,
+        before: AnyCandidates | None,
         prefixes: PrefixCache | Tensor | None,
         parents: Int[Tensor, " K"],
         tokens: Float[Tensor, "K D"],
@@ -108,6 +108,35 @@ class CodePrior:
         # The decoder needs a token; what comes after the empty prefix does not depend on it.
         any_token = self.scene.velocity_mps.new_zeros(self.scene.tokens.num_codes, 1, config.token_dim)
         return self.model.decoder.next_token_logits(any_token, self.scene)[:, :1].log_softmax(dim=-1)
+
+
+@torch.no_grad()
+def draw_in_turn(
+    prior: CodePrior, count: int, *, depth: int, seed: int, temperature: float = 1.0
+) -> Int[Tensor, "{count} {depth}"]:
+    """Token ids of codes drawn from the prior token by token, independently: for codes too many to rate them all.
+
+    Args:
+        prior: of a single row.
+        count: number of draws.
+        depth: number of tokens.
+        seed: the same seed draws the same codes; more draws keep the earlier ones.
+        temperature: every token is drawn in proportion to its probability to the power of 1 / temperature.
+    """
+    if not temperature > 0:
+        raise PlannerError(f"temperature is {temperature}, expected a number above 0; `most_likely` is the limit at 0")
+    chance = np.stack([np.random.default_rng([seed, number]).random(depth) for number in range(count)])  # [K, n]
+    cache: PrefixCache | None = None
+    ids: list[Tensor] = []
+    for place in range(depth):
+        if ids:
+            tokens = prior.codebook.codes(ids[-1][:, None])  # [K, 1, D]
+            cache = prior.model.decoder.append(cache, tokens.to(prior.scene.velocity_mps)[None], prior.scene)
+        share = (prior.next_token(cache)[0].double() / temperature).softmax(dim=1).cpu().numpy()  # [K or 1, V]
+        cumulative = np.broadcast_to(share.cumsum(axis=1), (count, share.shape[1]))
+        drawn = (cumulative < (chance[:, place] * cumulative[:, -1])[:, None]).sum(axis=1)
+        ids.append(torch.tensor(drawn, device=prior.scene.velocity_mps.device))
+    return torch.stack(ids, dim=1)
 
 
 def most_likely(log_probability: Float[Tensor, "R C"], count: int) -> Int[Tensor, "R {count}"]:

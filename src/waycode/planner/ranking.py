@@ -8,7 +8,8 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from waycode.objectives import BaseObjective, Candidates, Objective, parse_objective
+from waycode.objectives import BaseObjective, Objective, parse_objective
+from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.plan import PlannerError
 from waycode.search import as_levels
 
@@ -18,7 +19,7 @@ def as_function(objective: Objective | str) -> Objective:
     return parse_objective(objective) if isinstance(objective, str) else objective
 
 
-def checked_costs(objective: Objective, candidates: Candidates) -> Tensor | Sequence[Any]:
+def checked_costs(objective: Objective, candidates: AnyCandidates) -> Tensor | Sequence[Any]:
     """The costs that an objective returns, checked, with a leading axis for the single row of a search."""
     count = len(candidates)
     costs = objective(candidates)
@@ -39,7 +40,7 @@ def checked_costs(objective: Objective, candidates: Candidates) -> Tensor | Sequ
     return costs
 
 
-def named_costs(objective: Objective, candidate: Candidates, levels: Sequence[float]) -> dict[str, float]:
+def named_costs(objective: Objective, candidate: AnyCandidates, levels: Sequence[float]) -> dict[str, float]:
     """The parts of the cost of a single candidate; for a plain function, its levels."""
     if isinstance(objective, BaseObjective):
         with torch.no_grad():
@@ -49,7 +50,7 @@ def named_costs(objective: Objective, candidate: Candidates, levels: Sequence[fl
     return {f"level {number}": value for number, value in enumerate(levels, start=1)}
 
 
-def descent_cost(objective: Objective) -> Callable[[Candidates], Tensor]:
+def descent_cost(objective: Objective) -> Callable[[AnyCandidates], Tensor]:
     """The cost that gradient steps descend: the sum of the objective's differentiable parts, or a plain function."""
     parts = objective.differentiable_parts() if isinstance(objective, BaseObjective) else []
     if isinstance(objective, BaseObjective) and not parts:
@@ -58,7 +59,7 @@ def descent_cost(objective: Objective) -> Callable[[Candidates], Tensor]:
             "such as TerminalVariance(), or plan with refine_steps=0"
         )
 
-    def cost(candidates: Candidates) -> Tensor:
+    def cost(candidates: AnyCandidates) -> Tensor:
         levels = [part.levels(candidates).sum(dim=1) for part in parts]
         costs = torch.stack(levels).sum(dim=0) if parts else objective(candidates)
         if not isinstance(costs, Tensor) or (torch.is_grad_enabled() and not costs.requires_grad):
@@ -82,12 +83,12 @@ def gate_limits(sigma_max_m: Mapping[int, float], depth: int) -> Mapping[int, fl
     return sigma_max_m
 
 
-def too_uncertain(candidates: Candidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:
+def too_uncertain(candidates: AnyCandidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:
     """The gate: final standard deviation above that of nearly all reconstructions (paper, section 4), or NaN."""
     return ~(candidates.final_std_m <= limits[candidates.num_tokens])
 
 
-def uncertainty_reason(candidates: Candidates, index: int, limits: Mapping[int, float] | None) -> str | None:
+def uncertainty_reason(candidates: AnyCandidates, index: int, limits: Mapping[int, float] | None) -> str | None:
     """Why the gate rejects a single candidate; None if it does not, or if there is no threshold."""
     limit, spread = (limits or {}).get(candidates.num_tokens), float(candidates.final_std_m[index])
     if limit is None or spread <= limit:
@@ -95,6 +96,6 @@ def uncertainty_reason(candidates: Candidates, index: int, limits: Mapping[int, 
     return f"its final standard deviation is {spread:.2f} m, above the limit of {limit:.2f} m"
 
 
-def cost_levels(objective: Objective, candidates: Candidates) -> Float[Tensor, "K M"]:
+def cost_levels(objective: Objective, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
     """The costs as numbers in lexicographic order."""
     return as_levels(checked_costs(objective, candidates), num_rows=1, num_candidates=len(candidates))[0]

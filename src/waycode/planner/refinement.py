@@ -2,13 +2,14 @@
 
 import math
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from waycode.objectives import BaseObjective, Candidates, Objective
+from waycode.objectives import BaseObjective, Objective
+from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.ranking import cost_levels, descent_cost, too_uncertain
 from waycode.search import refine
 
@@ -18,14 +19,14 @@ class VisitedBest:
     """The best latents that refinement has visited."""
 
     latents: Float[Tensor, "n D"]
-    candidate: Candidates  # they decode to
+    candidate: AnyCandidates  # they decode to
     is_start: bool  # no step was better than the start
     num_decodes: int
     steps: int  # gradient steps made
 
 
 def best_visited(
-    decode: Callable[[Tensor], Candidates],
+    decode: Callable[[Tensor], AnyCandidates],
     objective: Objective,
     start: Float[Tensor, "n D"],
     *,
@@ -46,9 +47,9 @@ def best_visited(
     """
     descend = descent_cost(objective)
     is_descended = not isinstance(objective, BaseObjective) or objective.differentiable
-    visited: list[tuple[tuple[float, ...], Tensor, Candidates]] = []  # rank, latents, candidate
+    visited: list[tuple[tuple[float, ...], Tensor, AnyCandidates]] = []  # rank, latents, candidate
 
-    def cost(decoded: tuple[Tensor, Candidates]) -> Tensor:
+    def cost(decoded: tuple[Tensor, AnyCandidates]) -> Tensor:
         latents, candidate = decoded
         costs = descend(candidate)
         with torch.no_grad():
@@ -65,7 +66,7 @@ def best_visited(
     _, latents, seen = visited[best]
     return VisitedBest(
         latents=latents,
-        candidate=replace(seen, position_m=seen.position_m.detach(), std_m=seen.std_m.detach()),
+        candidate=seen.detached(),
         is_start=best == 0,
         num_decodes=len(visited),
         steps=made,

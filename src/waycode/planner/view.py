@@ -7,15 +7,17 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
+from typing import Any
 
 import numpy as np
 import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.model import Model, PrefixCache, PrefixDecoder, SceneEmbedding
+from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import Candidates, Objective, Setting, TerminalVariance
+from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.assembly import candidates_in, plan_of, plans_of_search, plans_without_search
 from waycode.planner.codes import TokenCode, Tokens, as_code, check_levels, rounded_code
 from waycode.planner.futures import in_agent_frame, recorded_future
@@ -277,7 +279,8 @@ class View:
     @torch.no_grad()
     def decode_many(self, latents: Float[Tensor, "K n D"]) -> Candidates:
         """Decodes K codes of equal length to the input of objectives."""
-        return self._decoded(latents)
+        candidates: Candidates = self._decoded(latents)
+        return candidates
 
     def encode_trajectory(
         self,
@@ -316,21 +319,21 @@ class View:
         limits: Mapping[int, float] | None,
         by_certainty: bool,
         deadline_s: float | None,
-    ) -> tuple[SearchResult[Candidates], list[Candidates]]:
+    ) -> tuple[SearchResult[AnyCandidates], list[AnyCandidates]]:
         """Beam search over the decoder's prefixes, and the candidates of each depth; `limits` are those of the gate."""
         decode = PrefixDecoder(self.model, self.embedding)
-        seen: list[Candidates] = []
+        seen: list[AnyCandidates] = []
 
         def extend(
-            state: tuple[PrefixCache | Tensor, Candidates] | None, parents: Tensor, tokens: Tensor
-        ) -> tuple[tuple[PrefixCache | Tensor, Candidates], Candidates]:
+            state: tuple[PrefixCache | Tensor, AnyCandidates] | None, parents: Tensor, tokens: Tensor
+        ) -> tuple[tuple[PrefixCache | Tensor, AnyCandidates], AnyCandidates]:
             prefix, before = (None, None) if state is None else state
             longer, decoded = decode(prefix, parents, tokens)
             length = 1 if before is None else before.num_tokens + 1
             rate = None
             if self.model.config.prior and levels == PRIOR_LEVELS:
                 rate = partial(self.prior.of_longer, before, prefix, parents[0], tokens[0])
-            candidates = candidates_in(self.setting, decoded, num_tokens=length, prior=rate)
+            candidates = self._candidates(decoded, num_tokens=length, prior=rate)
             seen.append(candidates)
             return (longer, candidates), candidates
 
@@ -349,11 +352,15 @@ class View:
         )
         return found, seen
 
-    def _decoded(self, latents: Float[Tensor, "K n D"]) -> Candidates:
-        """The trajectories of whole codes, with gradients with respect to the latents."""
+    def _decoded(self, latents: Float[Tensor, "K n D"]) -> Any:
+        """`_candidates` of whole codes, with gradients with respect to the latents."""
         decoded = self.model.decode(latents.to(self.embedding.velocity_mps)[None], self.embedding)
         rate = partial(self.prior.of_nearest, latents.detach()) if self.model.config.prior else None
-        return candidates_in(self.setting, decoded, num_tokens=latents.shape[1], prior=rate)
+        return self._candidates(decoded, num_tokens=latents.shape[1], prior=rate)
+
+    def _candidates(self, decoded: MeanAndStd, *, num_tokens: int, prior: Callable[[], Tensor] | None) -> Candidates:
+        """Decoded trajectories as the input of objectives; arguments as for `candidates_in`."""
+        return candidates_in(self.setting, decoded, num_tokens=num_tokens, prior=prior)
 
     def _plans_of(
         self,
