@@ -24,6 +24,7 @@ from waycode.plotting.scene_picture import (
     prepare_axes,
     prepare_path,
     save_figure,
+    shown_text,
 )  # fmt: skip
 from waycode.plotting.shapes import Polyline
 from waycode.plotting.style import Layer, Style
@@ -193,8 +194,9 @@ def new_panels(count: int, *, aspect: float, title: str, style: Style) -> list[A
     height = _LEGEND_IN + panel_height + _CAPTION_IN + (_TITLE_IN if title else _MARGIN_IN)
     figure = new_figure(width, height, style=style)
     figure.text(
-        _MARGIN_IN / width, 1 - _MARGIN_IN / height, title, fontsize=14, fontweight="bold", color=style.ink, va="top"
-    )
+        _MARGIN_IN / width, 1 - _MARGIN_IN / height, shown_text(title), fontsize=14, fontweight="bold",
+        color=style.ink, va="top", parse_math=False,
+    )  # fmt: skip
     lefts = [_MARGIN_IN + index * (_PANEL_IN + _GAP_IN) for index in range(count)]
     return [
         figure.add_axes((left / width, _LEGEND_IN / height, _PANEL_IN / width, panel_height / height)) for left in lefts
@@ -268,9 +270,10 @@ def _draw_background(axes: Axes, panel: ComparisonPanel, viewport: Viewport, *, 
 def _draw_caption(axes: Axes, caption: str, detail: str, *, style: Style) -> None:
     place: dict[str, Any] = {
         "xy": (0, 1), "xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom", "clip_on": False,
+        "parse_math": False,
     }  # fmt: skip
-    axes.annotate(caption, xytext=(0, 18), fontsize=12, fontweight="bold", color=style.ink, **place)
-    axes.annotate(detail, xytext=(0, 4), fontsize=10, color=style.faint_ink, **place)
+    axes.annotate(shown_text(caption), xytext=(0, 18), fontsize=12, fontweight="bold", color=style.ink, **place)
+    axes.annotate(shown_text(detail), xytext=(0, 4), fontsize=10, color=style.faint_ink, **place)
 
 
 def _draw_legend(
