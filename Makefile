@@ -5,14 +5,16 @@
 PYTHON ?= python3
 VENV ?= .venv
 JOBS ?= 2
+MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check format clean help
+.PHONY: demo test check format clean fuzz help
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make check   every check but the tests"
+	@echo "make fuzz    reads damaged input for MINUTES=30"
 	@echo "make format  formats and mends what ruff can mend"
 	@echo "make clean   removes .venv and everything that was made"
 
@@ -42,6 +44,9 @@ check: $(VENV)/.installed-dev
 
 test: check
 	$(BIN)/pytest -n $(JOBS)
+
+fuzz: $(VENV)/.installed-dev
+	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)
 
 format: $(VENV)/.installed-dev
 	$(BIN)/ruff check --fix .

@@ -13,7 +13,7 @@ import shapely
 
 from waycode.scene import GraphOrigin, LaneType, LineType, Scene, TrackType
 from waycode.scene.geometry import directions
-from waycode.sources import argoverse2, check_source
+from waycode.sources import argoverse2, check_source, convert
 from waycode.sources.argoverse2 import Argoverse2Source
 from waycode.sources.base import SourceError
 
@@ -251,3 +251,41 @@ def test_real_road_edges_do_not_cross_lanes(real: Scene) -> None:
     assert not shapely.crosses(lanes, edges).any()
     assert len(real.map.crosswalks) == 6
     assert all(shapely.polygons(ring).is_valid for ring in real.map.crosswalks.as_list())
+
+
+@pytest.mark.parametrize(
+    ("column", "values", "sentence"),
+    [
+        ("heading", "text", "column heading: it holds string"),
+        ("timestep", 0.5, "column timestep"),
+        ("timestep", 10**12, "has steps"),
+        ("num_timestamps", 10**12, "has steps"),
+        ("track_id", 7, "column track_id"),
+        ("position_x", None, "column position_x"),
+    ],
+)
+def test_columns_of_other_values_are_named(small: Path, column: str, values: Any, sentence: str) -> None:
+    file = small / "one" / "scenario_one.parquet"
+    table = small_table("one")
+    broken = pa.array([values] * table.num_rows)
+    pq.write_table(table.set_column(table.schema.names.index(column), column, broken), file)
+    with pytest.raises(SourceError, match=f"scenario_one.parquet.*{sentence}"):
+        Argoverse2Source(small).read(str(file))
+
+
+@pytest.mark.parametrize("part", ["lane_segments", "drivable_areas", "pedestrian_crossings"])
+@pytest.mark.parametrize("value", [[], [1], {"1": None}, {"1": []}, None, {"1": {"id": float("inf")}}])
+def test_damaged_maps_are_named(small: Path, part: str, value: Any) -> None:
+    if value == [] and part != "lane_segments":
+        value = 7
+    (small / "one" / "log_map_archive_one.json").write_text(json.dumps({**small_map(), part: value}))
+    with pytest.raises(SourceError, match=rf"scenario_one.parquet: its map cannot be converted: {part}: "):
+        Argoverse2Source(small).read(str(small / "one" / "scenario_one.parquet"))
+
+
+def test_one_bad_file_does_not_end_a_conversion(small: Path, tmp_path: Path) -> None:
+    (small / "one" / "log_map_archive_one.json").write_text("[" * 100_000)
+    with pytest.raises(SourceError, match="nested too deeply"):
+        convert(Argoverse2Source(small), tmp_path / "none", settings={})
+    info = convert(Argoverse2Source(small), tmp_path / "data", settings={}, skip_bad=True)
+    assert (info.num_scenes, dict(info.rejected)) == (1, {"SourceError": 1})

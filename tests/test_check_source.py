@@ -122,7 +122,7 @@ BAD_SOURCES: list[tuple[type[GoodSource], str]] = [
     (Unpicklable, "cannot be pickled, so other processes cannot read it"),
     (Bound, "the source cannot be pickled, so other processes cannot read it (cannot pickle an open database)"),
     (Unstable, "references() gives another list when called again"),
-    (Invalid, "scene-0: scene 'scene-0' has 1 fault(s): dt_s is 0.0, expected a positive number of seconds"),
+    (Invalid, "scene-0: scene 'scene-0' has 1 fault(s): dt_s is 0.0, expected 0.0001 to 60 seconds"),
     (Misnamed, "scene-2: scene.source is 'other', expected 'made-up'"),
     (SameId, "3 scenes have the id 'always'"),
     (Changing, "scene-0: reading twice gives different scenes"),
@@ -185,3 +185,21 @@ def test_bad_scenes_stop_a_conversion_or_are_counted(tmp_path: Path) -> None:
     with pytest.raises(InvalidScene):
         convert(Invalid(), tmp_path / "invalid", settings={})
     assert convert(Invalid(), tmp_path / "none", settings={}, skip_bad=True).rejected == {"InvalidScene": 3}
+
+
+class Unexpected(GoodSource):
+    """Raises what no reader expects."""
+
+    def read(self, reference: Any) -> Scene:
+        if reference == "scene-0":
+            raise RecursionError("too deep")
+        if reference == "scene-1":
+            raise OverflowError("int too large")
+        return super().read(reference)
+
+
+def test_whatever_a_source_raises_is_a_source_error_and_can_be_skipped(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="scene-0: RecursionError: too deep"):
+        convert(Unexpected(), tmp_path / "none", settings={})
+    info = convert(Unexpected(), tmp_path / "some", settings={}, skip_bad=True)
+    assert (info.num_scenes, dict(info.rejected)) == (1, {"SourceError": 2})

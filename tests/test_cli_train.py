@@ -1,6 +1,7 @@
 """`waycode train` and `waycode eval`: results, exit codes, Ctrl-C, and one sentence for everything that is wrong."""
 
 import json
+import os
 import re
 import signal
 import subprocess
@@ -121,14 +122,18 @@ def test_unknown_recipes_are_refused(tmp_path: Path, capsys: Output) -> None:
     assert "closed-loop" in capsys.readouterr().err
 
 
-def test_ctrl_c_keeps_the_step_and_says_how_to_go_on(tmp_path: Path) -> None:
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+def test_a_request_to_stop_keeps_the_step_and_says_how_to_go_on(tmp_path: Path, number: signal.Signals) -> None:
+    """Terminals and schedulers send it to the whole process group, so to the processes that read scenes too."""
     command = [sys.executable, "-m", "waycode.cli", *train_command(tmp_path / "run", "--set", "checkpoint_every=500")]
-    command = [*command, "--steps", "4000", "--set", "validate_every=4000"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as process:
+    command = [*command, "--steps", "4000", "--set", "validate_every=4000", "--workers", "1"]
+    with subprocess.Popen(
+        command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
+    ) as process:
         deadline = time.monotonic() + 120
         while not (tmp_path / "run" / "metrics.csv").exists() and time.monotonic() < deadline:  # 20 steps are made
             time.sleep(0.1)
-        process.send_signal(signal.SIGINT)
+        os.killpg(process.pid, number)
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert not out

@@ -256,7 +256,9 @@ def test_a_foreign_shard_is_named(tmp_path: Path) -> None:
     with pytest.raises(RuntimeError):
         write(folder, make=make_or_fail)
     (folder / "shard-00006.parquet").write_text("not Parquet")
-    with pytest.raises(DatasetError, match=r"shard-00006.parquet is not a shard of this dataset .* remove it"):
+    with pytest.raises(
+        DatasetError, match=r"shard-00006.parquet cannot be read .* it is not a shard of this dataset, so remove it"
+    ):
         write(folder)
 
 

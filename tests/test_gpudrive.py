@@ -3,6 +3,7 @@
 import gzip
 import json
 import lzma
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -205,6 +206,8 @@ def test_plain_and_packed_files_below_a_folder_are_read_in_order(tmp_path: Path)
         pytest.param("bad.json.gz", gzip.compress(b"{}" * 99)[:-9], "cannot be read", id="cut gzip"),
         pytest.param("bad.json.xz", lzma.compress(b"{}" * 99)[:-9], "cannot be read", id="cut xz"),
         pytest.param("bad.json", b"[]", "not a scene", id="a list"),
+        pytest.param("bad.json", b"[" * 100_000, "nested too deeply", id="nested"),
+        pytest.param("bad.json", b"1" * 5000, "cannot be read", id="digits"),
         pytest.param("bad.json", b"{}", "KeyError: 'objects'", id="nothing in it"),
         pytest.param("bad.json", b'{"objects": [], "roads": []}', "at least one road user", id="no road users"),
         pytest.param("bad.json", b'{"objects": [{"type": "vehicle"}]}', "KeyError: 'position'", id="half a road user"),
@@ -265,3 +268,39 @@ def test_real_scenes_are_valid_and_their_headings_fit_their_motion(shared_data: 
         if moving.any():
             assert np.median(np.abs(wrap_angle(tracks.heading_rad[moving] - course))) < 0.3
     assert len(ids) == 141  # one of the two is a seventh file
+
+
+@pytest.mark.parametrize(("suffix", "pack"), [(".gz", gzip.compress), (".xz", lzma.compress), ("", bytes)])
+def test_what_is_unpacked_has_a_bound(tmp_path: Path, suffix: str, pack: Callable[[bytes], bytes]) -> None:
+    path = tmp_path / f"scene.json{suffix}"
+    path.write_bytes(pack(b'"' + b"a" * 3_000_000 + b'"'))
+    with pytest.raises(SourceError, match="it has more than max_unpacked_mb = 2 MB when unpacked"):
+        GpuDriveSource(tmp_path, max_unpacked_mb=2).read(str(path))
+    with pytest.raises(SourceError, match="not a scene in GPUDrive's format"):
+        GpuDriveSource(tmp_path, max_unpacked_mb=4).read(str(path))
+
+
+@pytest.mark.parametrize(
+    ("path", "value", "place"),
+    [
+        (("objects", 1, "position", 0, "x"), 10**400, "objects"),
+        (("objects", 1, "length"), "long", "objects"),
+        (("objects", 1, "valid"), ["false"] * 12, "objects"),
+        (("objects", 0), [], "objects"),
+        (("roads", 0, "map_element_id"), float("inf"), r"roads\[0\]"),
+        (("roads", 0, "geometry"), [7], r"roads\[0\]"),
+        (("metadata",), [], "objects"),
+        (("metadata", "sdc_track_index"), 0.5, "objects"),
+        (("tl_states",), {"1": 3}, "tl_states of lane 1"),
+    ],
+)
+def test_damaged_values_are_named_with_their_place(
+    tmp_path: Path, path: tuple[Any, ...], value: Any, place: str
+) -> None:
+    content: Any = small_content()
+    part = content
+    for key in path[:-1]:
+        part = part[key]
+    part[path[-1]] = value
+    with pytest.raises(SourceError, match=rf"scene\.json: not a scene in GPUDrive's format: {place}"):
+        read_content(tmp_path, content)

@@ -77,11 +77,10 @@ def test_the_code_of_the_recording_is_decoded_for_all_agents() -> None:
 
 def test_a_joint_plan_is_a_new_scene() -> None:
     scene, plan = crowd(), view().decode([1, 2, 3, 4])
-    made = plan.as_scene(scene, scene_id="made")
+    made = plan.in_scene(scene)
     validate(made)
     now, moved = scene.current_step, [scene.tracks.ids.index(one.agent_id) for one in plan.agents]
     others = [track for track in range(len(scene.tracks)) if track not in moved]
-    assert made.id == "made"
     assert np.array_equal(made.tracks.position_m[others], scene.tracks.position_m[others])
     assert np.array_equal(made.tracks.position_m[:, : now + 1], scene.tracks.position_m[:, : now + 1])
     steps = min(len(plan.time_s), scene.tracks.num_steps - 1 - now)

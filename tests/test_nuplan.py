@@ -2,7 +2,9 @@
 
 import pickle
 import shutil
+import sqlite3
 import sys
+from contextlib import closing
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +13,7 @@ import shapely
 
 import nuplan_files as files
 from waycode.scene import LaneType, LineType, Scene, SignalState, TrackType
-from waycode.sources import check_source, nuplan
+from waycode.sources import check_source, convert, nuplan
 from waycode.sources.base import SourceError
 from waycode.sources.nuplan import NuplanReference, NuplanSource
 from waycode.sources.nuplan.crop import crop_map
@@ -396,3 +398,69 @@ def test_settings_are_checked(folder: Path) -> None:
         NuplanSource(folder, folder, future_s=0.0)
     with pytest.raises(SourceError, match=r"maps holds no file that matches \*.db"):
         NuplanSource(folder / "maps", folder).references()
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        '<OGRVRTDataSource><OGRVRTLayer name="a"><SrcDataSource>/a</SrcDataSource></OGRVRTLayer></OGRVRTDataSource>',
+        '{"type": "FeatureCollection", "features": []}',
+        "http://localhost:1/map.gpkg",
+    ],
+    ids=["VRT", "GeoJSON", "an address"],
+)
+def test_gdal_sees_no_file_but_a_geopackage(
+    folder: Path, tmp_path: Path, content: str, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    import pyogrio
+
+    def refuse(*arguments: object, **options: object) -> None:
+        raise AssertionError("GDAL got the file")
+
+    for name in ("list_layers", "read_info", "read_dataframe"):
+        monkeypatch.setattr(pyogrio, name, refuse)
+    file = tmp_path / files.LOCATION / "1" / "map.gpkg"
+    file.parent.mkdir(parents=True)
+    file.write_text(content)
+    with pytest.raises(SourceError, match=r"map.gpkg cannot be read as a nuPlan map: expected a GeoPackage"):
+        NuplanSource(folder, tmp_path).read(NuplanSource(folder, folder / "maps").references()[0])
+
+
+@pytest.mark.parametrize(
+    ("statement", "sentence"),
+    [
+        ("UPDATE lidar_pc SET timestamp = 'noon' WHERE rowid = 5", "table lidar_pc"),
+        ("UPDATE lidar_pc SET timestamp = NULL WHERE rowid = 5", "table lidar_pc"),
+        ("UPDATE lidar_pc SET token = 'a' WHERE rowid = 5", "table lidar_pc: a token is 'a', expected bytes"),
+        ("UPDATE scenario_tag SET type = 7 WHERE rowid = 1", ""),
+        ("UPDATE ego_pose SET x = 'east'", "table ego_pose: column x holds 'east', expected a number"),
+        ("UPDATE lidar_box SET yaw = 'north'", "table lidar_box: column yaw holds 'north', expected a number"),
+        ("UPDATE traffic_light_status SET lane_connector_id = 'a'", "table traffic_light_status"),
+        ("UPDATE scene SET roadblock_ids = x'00'", "table scene"),
+    ],
+)
+def test_damaged_rows_are_named_with_their_table(folder: Path, tmp_path: Path, statement: str, sentence: str) -> None:
+    log = Path(shutil.copy(folder / "log.db", tmp_path / "log.db"))
+    with closing(sqlite3.connect(log)) as connection, connection:
+        connection.execute(statement)
+    source = NuplanSource(log, folder / "maps")
+    try:
+        for reference in source.references():
+            source.read(reference)
+    except SourceError as error:
+        assert str(log) in str(error)  # noqa: PT017
+        assert sentence in str(error)  # noqa: PT017
+    else:
+        assert not sentence
+
+
+def test_one_bad_log_does_not_end_a_conversion(folder: Path, tmp_path: Path) -> None:
+    (tmp_path / "logs").mkdir()
+    shutil.copy(folder / "log.db", tmp_path / "logs" / "good.db")
+    (tmp_path / "logs" / "bad.db").write_text("not a database")
+    source = NuplanSource(tmp_path / "logs", folder / "maps")
+    assert len(source.references()) == 3
+    with pytest.raises(SourceError, match=r"bad.db cannot be read as a nuPlan log"):
+        convert(source, tmp_path / "none", settings={})
+    info = convert(source, tmp_path / "data", settings={}, skip_bad=True)
+    assert (info.num_scenes, dict(info.rejected)) == (2, {"SourceError": 1})

@@ -179,9 +179,9 @@ def test_text(text: str, expected: BaseObjective) -> None:
         ("speed-profile([0 1], [2])", "character 18: got '1', expected ',' or ']'"),
         ("comfort then\nlane-change + comfort", "line 2, character 13: cannot add lane-change"),
         ("comfort & left-turn", "character 9: got '&', expected a name, a number or a bracket"),
-        ("goal-point(1e999, 0)", "character 1: x_m of goal-point is inf, expected finite numbers"),
+        ("goal-point(1e999, 0)", "character 12: got '1e999', expected a number of at most 1e+09"),
         ("reconstruction(valid=1)", "character 22: valid of reconstruction is '1', expected: array, in Python only"),
-        ("(" * 3_000, "brackets nested too deeply, expected fewer"),
+        ("(" * 3_000, "brackets are nested too deeply, expected at most 50 levels"),
     ],
 )
 def test_text_that_is_wrong(text: str, words: str) -> None:
@@ -253,3 +253,33 @@ def test_the_examples_of_the_documentation() -> None:
             parse_objective(objective)
     for name in OBJECTIVES:
         assert f"`{name}" in text
+
+
+@pytest.mark.parametrize(
+    ("text", "sentence"),
+    [
+        ("lane-change(", "character 13: got the end, expected an argument or ')'"),
+        ("goal-point(1,", "got the end"),
+        ("goal-point(1, 2", "expected ',' or ')'"),
+        ("goal-point(x_m=", "expected: number"),
+        ("speed-profile([1, 2", "got the end"),
+        (" then ".join(["comfort"] * 5000), "characters, expected at most 10,000"),
+        (" then ".join(["comfort"] * 200), "the objective goes on after 100 terms, expected no more"),
+        (" + ".join(["comfort"] * 200), "after 100 terms"),
+        ("(" * 5000, "brackets are nested too deeply, expected at most 50 levels"),
+        ("(" * 60 + "comfort" + ")" * 60, "nested too deeply"),
+        ("comfort " * 2_000_000, "has 16,000,000 characters"),
+        ("goal-point(1e999, 0)", "got '1e999', expected a number of at most 1e+09"),
+        ("1e999 * comfort", "expected a number of at most"),
+    ],
+)
+def test_text_has_limits(text: str, sentence: str) -> None:
+    with pytest.raises(ObjectiveError, match=re.escape(sentence)):
+        parse_objective(text)
+
+
+def test_only_the_beginning_of_a_long_word_is_repeated() -> None:
+    for text in ("a" * 9000, f"lane-change({'b' * 9000})", f"comfort {'c' * 9000}", f"comfort({'d' * 9000}=1)"):
+        with pytest.raises(ObjectiveError) as error:
+            parse_objective(text)
+        assert len(str(error.value)) < 700

@@ -1,5 +1,6 @@
 """The planner on the bundled model and scenes: plans, their promises, and one sentence for everything that is wrong."""
 
+import json
 from dataclasses import replace
 from functools import partial
 from typing import Any
@@ -548,3 +549,51 @@ def test_equal_costs_are_ordered_by_certainty_or_by_the_codebook(planner: Planne
     certain = view.plan(equal, gate=False)
     assert first.tokens == (0, 0, 0)
     assert np.linalg.norm(certain.std_m[-1]) <= np.linalg.norm(first.std_m[-1])
+
+
+def changed(view: View, **changes: Any) -> str:
+    return json.dumps({**json.loads(view.decode([1, 2]).to_json()), **changes})
+
+
+@pytest.mark.parametrize(
+    "changes",
+    [
+        {"x_m": [1.0, 2.0]},
+        {"std_m": [1.0, 2.0]},
+        {"latents": [[0.0, 0.0, 0.0]]},
+        {"scene_id": 7},
+        {"agent_id": None},
+        {"message": ["a"]},
+        {"tokens": [1.5, 2]},
+        {"tokens": [1]},
+        {"depth": "2"},
+        {"num_decodes": 1.5},
+        {"status": "fine"},
+        {"y_m": "nan"},
+        {"costs": [1]},
+        {"trace": [1]},
+    ],
+    ids=lambda changes: next(iter(changes)),
+)
+def test_json_of_a_plan_with_gaps_is_refused(view: View, changes: dict[str, Any]) -> None:
+    whole = changed(view)
+    assert Plan.from_json(whole).to_json() == whole
+    with pytest.raises(PlannerError, match=r"the plan in JSON is damaged"):
+        Plan.from_json(changed(view, **changes))
+    with pytest.raises(PlannerError, match="is not a plan in JSON"):
+        Plan.from_json("[" * 100_000)
+
+
+@pytest.mark.parametrize("name", ["x_m", "heading_rad", "speed_mps", "std_m", "latents"])
+@pytest.mark.parametrize("value", [np.nan, np.inf])
+def test_a_plan_is_finite(view: View, name: str, value: float) -> None:
+    plan = view.decode([1, 2])
+    broken = getattr(plan, name).copy()
+    broken.flat[1] = value
+    with pytest.raises(PlannerError, match=f"{name} of the plan for agent .* has 1 values that are not finite"):
+        replace(plan, **{name: broken})
+
+
+def test_a_search_that_would_take_minutes_is_refused(view: View) -> None:
+    with pytest.raises(PlannerError, match=r"levels is 50 and beam_width 1: 125,000 candidates for each token"):
+        view.plan(TerminalVariance(), levels=50)

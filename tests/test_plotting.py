@@ -305,3 +305,10 @@ def test_real_scenes_can_be_drawn(shared_data: Path, tmp_path: Path) -> None:
     for number, reference in enumerate(source.references()[:3]):
         path = save_scene_picture(source.read(reference), tmp_path / f"{number}.png", size_in=4.0)
         assert path.stat().st_size > 5000
+
+
+@pytest.mark.parametrize("scene_id", ["$\\frac{1$", "a$b$c", "x" * 5000, "two\nlines\t\0", "{}%s\\"])
+def test_text_from_data_is_not_interpreted(tmp_path: Path, scene_id: str) -> None:
+    scene = replace(small_scene(scene_id), tags=("$x^{", "\\alpha"))
+    assert save_scene_picture(scene, tmp_path / "scene.png").stat().st_size > 1000
+    assert save_contact_sheet([scene, scene], tmp_path / "sheet.pdf").stat().st_size > 1000

@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from tiny_model import assert_same_outputs, batch_of, crowd, outputs, reconstruct, tiny_config, tiny_model
 from waycode import WaycodeError
-from waycode.model import Bottleneck, ModelConfig
+from waycode.model import Bottleneck, ModelConfig, saved
 from waycode.model.config import config_from_json
 from waycode.model.saved import CONFIG_VERSION, ModelError, bundled_models, load_model, read_config, save_model
 
@@ -154,6 +154,43 @@ def test_json_that_is_no_object(folder: Path, name: str, content: str) -> None:
 def test_thresholds_that_are_none(folder: Path, content: str) -> None:
     (folder / "thresholds.json").write_text(content)
     assert "expected sigma_max_m by number of tokens" in refusal(folder)
+
+
+@pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "1e999"])
+def test_thresholds_are_finite(folder: Path, value: str) -> None:
+    (folder / "thresholds.json").write_text(f'{{"sigma_max_m": {{"1": {value}}}}}')
+    assert "expected sigma_max_m by number of tokens" in refusal(folder)
+
+
+@pytest.mark.parametrize("value", [float("nan"), float("inf")])
+def test_weights_are_finite(folder: Path, value: float) -> None:
+    weights = load_file(folder / "model.safetensors")
+    weights["decoder.place"][0, 0] = value
+    save_file(weights, folder / "model.safetensors")
+    assert refusal(folder).endswith("decoder.place has values that are not finite")
+
+
+def test_weights_of_another_precision(folder: Path) -> None:
+    weights = load_file(folder / "model.safetensors")
+    save_file({**weights, "decoder.place": weights["decoder.place"].double()}, folder / "model.safetensors")
+    assert refusal(folder).endswith("decoder.place has values of torch.float64, expected torch.float32")
+
+
+def test_layers_are_compared_before_anything_is_built(folder: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(saved, "Model", None)
+    change_json(folder / "config.json", lambda content: content["model"].update(decoder_layers=4000))
+    assert "layers of width 16 and feed_forward" in refusal(folder)
+
+
+@pytest.mark.parametrize("name", ["decoder_layers", "scene_layers", "width", "feed_forward", "registers", "num_tokens",
+                                  "max_scene_tokens", "nearby_polylines", "spline_points", "fsq_levels"])  # fmt: skip
+def test_sizes_are_compared_before_anything_is_built(folder: Path, name: str, monkeypatch: pytest.MonkeyPatch) -> None:
+    def refuse(config: ModelConfig) -> None:
+        raise AssertionError(f"a model with {name} = 1,000,000 is being built")
+
+    change_json(folder / "config.json", lambda content: content["model"].update({name: 1_000_000}))
+    monkeypatch.setattr(saved, "Model", refuse)
+    assert f"{name} is 1000000, expected at most" in refusal(folder)
 
 
 @pytest.mark.parametrize("version", [0, CONFIG_VERSION - 1, CONFIG_VERSION + 1, None, str(CONFIG_VERSION)])

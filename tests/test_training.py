@@ -1,6 +1,7 @@
 """Runs: settings, sampling, exact resume, what a run leaves behind, recipes."""
 
 import json
+import shutil
 import warnings
 from collections.abc import Callable
 from dataclasses import replace
@@ -205,6 +206,82 @@ def test_a_killed_run_goes_on_from_its_last_checkpoint(tmp_path: Path, run: Run)
     assert [row["step"] for row in rows_of(tmp_path / "parts" / "validation.jsonl")] == [4, 6]
 
 
+@pytest.fixture(scope="module")
+def stopped(tmp_path_factory: pytest.TempPathFactory, run: Run) -> tuple[Path, Path]:
+    """A whole run of 6 steps, and the same one stopped after step 5, with checkpoints of steps 4 and 5."""
+    folder = tmp_path_factory.mktemp("runs")
+    run(short(6), folder / "whole")
+    on_step, stop_requested = stop_after(5)
+    with pytest.raises(RunStopped):
+        run(short(6), folder / "stopped", hooks=Hooks(on_step=on_step, stop_requested=stop_requested))
+    return folder / "whole", folder / "stopped"
+
+
+def cut(name: str, share: float) -> Callable[[Path], object]:
+    return lambda out: (out / name).write_bytes((out / name).read_bytes()[: int(share * (out / name).stat().st_size)])
+
+
+def flip(name: str) -> Callable[[Path], object]:
+    def damage(out: Path) -> None:
+        content = bytearray((out / name).read_bytes())
+        content[len(content) // 2] ^= 64
+        (out / name).write_bytes(content)
+
+    return damage
+
+
+def together(*damages: Callable[[Path], object]) -> Callable[[Path], object]:
+    return lambda out: [damage(out) for damage in damages]
+
+
+@pytest.mark.parametrize(
+    ("damage", "notices"),
+    [
+        pytest.param(cut("last.ckpt", 0.7), ["last.ckpt is no whole checkpoint", "previous.ckpt, step 4"], id="cut"),
+        pytest.param(cut("last.ckpt", 0), ["last.ckpt is no whole checkpoint", "previous.ckpt, step 4"], id="empty"),
+        pytest.param(flip("last.ckpt"), ["last.ckpt is no whole checkpoint", "previous.ckpt, step 4"], id="flipped"),
+        pytest.param(cut("training.json", 0.5), ["the configuration in last.ckpt is compared"], id="config cut"),
+        pytest.param(
+            together(cut("training.json", 0), cut("metrics.csv", 0), cut("validation.jsonl", 0.9)),
+            ["the configuration in last.ckpt is compared"],
+            id="texts",
+        ),
+        pytest.param(lambda out: (out / ".last.ckpt.part-0a").write_text("half"), [], id="left over"),
+    ],
+)
+def test_a_damaged_run_goes_on_from_what_is_whole(
+    damage: Callable[[Path], object], notices: list[str], tmp_path: Path, run: Run, stopped: tuple[Path, Path]
+) -> None:
+    whole, broken = stopped
+    out = Path(shutil.copytree(broken, tmp_path / "run"))
+    (out / "metrics.csv").touch()
+    damage(out)
+    said: list[str] = []
+    run(short(6), out, resume=True, hooks=Hooks(on_notice=said.append))
+    assert_same(whole, out)
+    assert len(said) == bool(notices)
+    assert all(words in said[0] for words in notices)
+    assert [row["step"] for row in rows_of(out / "validation.jsonl")][-1] == 6
+    assert not list(out.glob(".*part*"))
+
+
+@pytest.mark.parametrize(
+    ("damage", "sentence"),
+    [
+        (together(cut("last.ckpt", 0.5), cut("previous.ckpt", 0.5)), "the run cannot go on"),
+        (together(cut("last.ckpt", 0.5), flip("previous.ckpt")), "the run cannot go on"),
+        (lambda out: (out / "training.json").write_text('{"steps": 7}'), "steps is 7, asked for 6"),
+    ],
+)
+def test_a_run_without_a_whole_checkpoint_is_one_sentence(
+    damage: Callable[[Path], object], sentence: str, tmp_path: Path, run: Run, stopped: tuple[Path, Path]
+) -> None:
+    out = Path(shutil.copytree(stopped[1], tmp_path / "run"))
+    damage(out)
+    with pytest.raises(TrainingError, match=sentence):
+        run(short(6), out, resume=True)
+
+
 def test_a_finished_run_is_not_made_again(tmp_path: Path, run: Run) -> None:
     run(short(2), tmp_path / "run")
     before = weights_of(tmp_path / "run")
@@ -275,6 +352,7 @@ def test_checkpoints_are_never_unpickled(tmp_path: Path, run: Run) -> None:
     run(short(2), tmp_path / "run")
     checkpoint = torch.load(tmp_path / "run" / "last.ckpt", weights_only=True)
     torch.save({**checkpoint, "extra": Path("anything that is not plain")}, tmp_path / "run" / "last.ckpt")
+    (tmp_path / "run" / "previous.ckpt").unlink(missing_ok=True)
     with pytest.raises(Exception, match=r"[Ww]eights.only"):
         run(short(2), tmp_path / "run", resume=True)
 
@@ -316,8 +394,15 @@ def test_rows_of_steps_that_come_again_are_dropped(tmp_path: Path) -> None:
     )
     for step in (20, 40, 60):
         append_row(path, replace(report, step=step))
+    with path.open("a") as file:
+        file.write("30,1.5,2")  # a row that was being written when the run was killed
     keep_rows(path, up_to_step=40)
     assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["step", "20", "40"]
+    for content in ("", "\n", "loss\n1", "\0\0\0"):
+        path.write_text(content)
+        keep_rows(path, up_to_step=40)
+        append_row(path, report)
+        assert [line.split(",")[0] for line in path.read_text().splitlines()] == ["step", "20"]
 
 
 def test_figures_become_columns() -> None:

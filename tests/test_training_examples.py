@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 
 from tiny_model import FEATURES, assert_same_example
+from waycode.dataset.files import DatasetError, only_writer
 from waycode.demo import bundled_dataset
 from waycode.scene.manoeuvre import classify
 from waycode.training import examples
@@ -37,6 +38,25 @@ def test_scenes_are_prepared_once(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
     prepare_examples(dataset, FEATURES, cache=tmp_path, on_scenes=counted.append)
     assert sum(counted) == len(dataset)
     assert [part.stat().st_mtime_ns == made[part] for part in parts] == [True, False, True]
+
+
+def test_a_complete_entry_needs_no_lock(tmp_path: Path) -> None:
+    """Two runs that start at the same moment both read it."""
+    dataset = bundled_dataset()
+    entry = prepare_examples(dataset, FEATURES, cache=tmp_path).folder
+    with only_writer(entry):
+        assert len(prepare_examples(dataset, FEATURES, cache=tmp_path)[0].example.agents) > 0
+        next(entry.glob("part-*")).unlink()
+        with pytest.raises(DatasetError, match="is being written by another run"):
+            prepare_examples(dataset, FEATURES, cache=tmp_path)
+
+
+def test_a_damaged_part_is_named(tmp_path: Path) -> None:
+    prepared = prepare_examples(bundled_dataset(), FEATURES, cache=tmp_path)
+    part = next(prepared.folder.glob("part-*"))
+    part.write_bytes(part.read_bytes()[:100])
+    with pytest.raises(DatasetError, match=r"part-00000.safetensors cannot be read .* remove it"):
+        prepared[0]
 
 
 def test_other_features_are_another_entry(tmp_path: Path) -> None:

@@ -5,10 +5,13 @@ Each command is a frozen dataclass whose fields are its options; `run` prints th
 """
 
 import os
+import signal
 import sys
+import threading
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
-from typing import Annotated
+from types import FrameType
+from typing import Annotated, Any
 
 import tyro
 
@@ -46,6 +49,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         say(f"waycode {__version__}")
         return 0
+    before = _stop_on_sigterm()
     try:
         command = tyro.cli(
             _AnyCommand,
@@ -69,3 +73,17 @@ def main(arguments: Sequence[str] | None = None) -> int:
         return complain(str(error), BAD_INPUT)
     except KeyboardInterrupt:
         return complain("stopped; run again to continue", STOPPED)
+    finally:
+        if before is not None:
+            signal.signal(signal.SIGTERM, before)
+
+
+def _stop_on_sigterm() -> Any:
+    """Lets SIGTERM, which schedulers send, do what Ctrl-C does: it removes temporary files. Returns the old handler."""
+    if threading.current_thread() is not threading.main_thread():
+        return None  # only the main thread may set handlers
+
+    def stop(number: int, frame: FrameType | None) -> None:
+        raise KeyboardInterrupt
+
+    return signal.signal(signal.SIGTERM, stop)

@@ -78,6 +78,8 @@ class Convert:
     """Seconds of future after the current step; 8 if not given (nuplan only)."""
     every_s: float | None = None
     """Convert a scene every so many seconds, instead of the scenes tagged in the log (nuplan only)."""
+    max_unpacked_mb: int | None = None
+    """Refuse packed files that are larger when unpacked; 256 if not given (gpudrive only)."""
     json: Flag = False
     """Print the content of dataset.json."""
 
@@ -85,7 +87,8 @@ class Convert:
         from waycode.sources import convert
 
         check_at_least(1, limit=self.limit, workers=self.workers)
-        names = ("maps", "scenario_types", "future_s", "every_s")
+        check_at_least(1, max_unpacked_mb=self.max_unpacked_mb)
+        names = ("maps", "scenario_types", "future_s", "every_s", "max_unpacked_mb")
         options = {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())}
         source = open_source(self.kind, self.sources, options)
         settings: dict[str, Any] = {"sources": [str(path) for path in self.sources]}
@@ -106,12 +109,16 @@ def open_source(name: SourceName, paths: tuple[Path, ...], options: dict[str, An
     Args:
         name: Format of the raw data.
         paths: Its files and folders.
-        options: Arguments of `NuplanSource` by name; no other source has any.
+        options: Arguments of `NuplanSource` or `GpuDriveSource` by name; no other source has any.
     """
     from waycode import sources
 
     if not paths:
         raise UsageError(f"no raw data was named: expected files or folders of {name}")
+    for option in options:
+        owner = "gpudrive" if option == "max_unpacked_mb" else "nuplan"
+        if owner != name:
+            raise UsageError(f"--{option.replace('_', '-')} goes with --from {owner} only, got --from {name}")
     if name == "nuplan":
         maps = options.get("maps")
         if maps is None:
@@ -119,13 +126,10 @@ def open_source(name: SourceName, paths: tuple[Path, ...], options: dict[str, An
         if not maps.is_dir():
             raise UsageError(f"--maps is {maps}, expected a folder that exists")
         return sources.nuplan.NuplanSource(paths, maps, **{key: options[key] for key in options if key != "maps"})
-    if options:
-        misplaced = ", ".join(f"--{option.replace('_', '-')}" for option in options)
-        raise UsageError(f"{misplaced} goes with --from nuplan only, got --from {name}")
     if name == "womd":
         return sources.womd.WomdSource(paths)
     if name == "gpudrive":
-        return sources.gpudrive.GpuDriveSource(paths)
+        return sources.gpudrive.GpuDriveSource(paths, **options)
     return sources.argoverse2.Argoverse2Source(paths)
 
 
@@ -251,6 +255,45 @@ class Show:
         return 0
 
 
+@dataclass(frozen=True, kw_only=True)
+class Export:
+    """Write scenes in the format of other tools.
+
+    womd: Scenario messages in one TFRecord. gpudrive: a JSON file per scene, as GPUDrive and Nocturne read them.
+    commonroad: an XML file per scene (needs commonroad-io). docs/sources.md says what each format leaves out.
+    """
+
+    path: tyro.conf.Positional[Path]
+    """Folder of a dataset, or a Parquet file of scenes."""
+    form: Annotated[Literal["womd", "gpudrive", "commonroad"], tyro.conf.arg(name="to")]
+    """The format."""
+    out: Path
+    """Folder for the files."""
+    index: tuple[int, ...] = ()
+    """Indices of the scenes; all scenes of a dataset, or the first of a file, if not given."""
+    plan: Path | None = None
+    """A plan that `waycode plan --json` printed: it becomes its agent's future; needs a single --index."""
+    json: Flag = False
+    """Print the files as JSON."""
+
+    def run(self) -> int:
+        from waycode.dataset.dataset import Dataset, load_scene
+        from waycode.sources.export import export_scenes
+
+        if self.plan is not None and len(self.index) != 1:
+            raise UsageError(f"--plan needs a single --index, got {len(self.index)}")
+        chosen = self.index or (range(len(Dataset(self.path))) if self.path.is_dir() else (0,))
+        scenes = [load_scene(self.path, index) for index in chosen]
+        if self.plan is not None:
+            from waycode.planner import Plan
+
+            scenes = [Plan.from_json(self.plan.read_text(errors="replace")).in_scene(scenes[0])]
+        files = export_scenes(scenes, self.out, form=self.form)
+        text = f"{len(scenes)} scene(s) -> {files[0]}" + (f" and {len(files) - 1} more" if len(files) > 1 else "")
+        say_result({"files": [str(file) for file in files]}, text, as_json=self.json)
+        return 0
+
+
 def _written(info: "DatasetInfo", out: Path) -> str:
     counts = f"{info.num_scenes} scenes in {info.num_shards} shards, {sum(info.rejected.values())} rejected"
     return f"{out}: {counts} (more: waycode data info {out})"
@@ -258,7 +301,7 @@ def _written(info: "DatasetInfo", out: Path) -> str:
 
 @dataclass(frozen=True, kw_only=True)
 class Data:
-    """Generate, convert, describe, split, check and draw datasets of scenes."""
+    """Generate, convert, describe, split, check, draw and export datasets of scenes."""
 
     command: (
         Annotated[Sumo, tyro.conf.subcommand("sumo")]
@@ -267,6 +310,7 @@ class Data:
         | Annotated[Split, tyro.conf.subcommand("split")]
         | Annotated[Check, tyro.conf.subcommand("check")]
         | Annotated[Show, tyro.conf.subcommand("show")]
+        | Annotated[Export, tyro.conf.subcommand("export")]
     )
 
     def run(self) -> int:

@@ -27,7 +27,7 @@ RecipeName = Literal[
 
 @dataclass(frozen=True, kw_only=True)
 class Train:
-    """Train a model on a dataset of scenes. Ctrl-C stops it after a step; the same command with --resume continues.
+    """Train a model on a dataset of scenes. Ctrl-C and SIGTERM stop it after a step; --resume continues.
 
     The folder of the run holds training.json, metrics.csv, validation.jsonl, logs for TensorBoard, the last checkpoint,
     and the model at the last validation (model/), which every other command takes.
@@ -161,6 +161,9 @@ class _TrainingDisplay:
             on_scenes=lambda count: self._progress.advance(self._reading, count),
             on_step=self._on_step,
             on_validation=on_validation,
+            on_notice=lambda sentence: self._progress.console.print(
+                f"waycode: {sentence}", markup=False, soft_wrap=True
+            ),
             stop_requested=stop_requested,
         )
 
@@ -176,7 +179,10 @@ class _TrainingDisplay:
 
 @contextmanager
 def _stop_on_interrupt(display: _TrainingDisplay) -> Iterator[Callable[[], bool]]:
-    """The first Ctrl-C requests a stop after the current step; the second, or one before any step, stops at once."""
+    """The first Ctrl-C or SIGTERM requests a stop after the current step; the next, or one before any step, stops now.
+
+    Schedulers of clusters send SIGTERM some time before they kill.
+    """
     requested: list[int] = []
 
     def handle(number: int, frame: FrameType | None) -> None:
@@ -184,8 +190,9 @@ def _stop_on_interrupt(display: _TrainingDisplay) -> Iterator[Callable[[], bool]
             raise KeyboardInterrupt
         requested.append(number)
 
-    before = signal.signal(signal.SIGINT, handle)
+    before = {number: signal.signal(number, handle) for number in (signal.SIGINT, signal.SIGTERM)}
     try:
         yield lambda: bool(requested)
     finally:
-        signal.signal(signal.SIGINT, before)
+        for number, handler in before.items():
+            signal.signal(number, handler)

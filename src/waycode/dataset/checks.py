@@ -5,11 +5,11 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from pathlib import Path
 
-import pyarrow as pa
 import pyarrow.parquet as pq
 
 from waycode.dataset.dataset import DatasetInfo, ShardInfo, check_shards
-from waycode.dataset.storage import scene_from_row
+from waycode.dataset.files import describe
+from waycode.dataset.storage import read_scene
 from waycode.dataset.workers import map_tasks
 from waycode.scene.validation import faults_of
 
@@ -56,14 +56,17 @@ def _check_shard(task: tuple[Path, ShardInfo]) -> tuple[list[str], list[str]]:
     ids: list[str] = []
     faults: list[str] = []
     try:
-        file = pq.ParquetFile(folder / shard.file)
-        rows = file.metadata.num_row_groups
-        if rows != shard.num_scenes:
-            faults.append(f"{shard.file} has {rows} scenes, expected {shard.num_scenes}")
-        for row in range(rows):
-            scene = scene_from_row(file.read_row_group(row, use_threads=False))
+        file = pq.ParquetFile(folder / shard.file, page_checksum_verification=True)
+    except Exception as error:  # as in `shards.unreadable`
+        return [], [f"{shard.file} cannot be read ({describe(error)})"]
+    rows = file.metadata.num_row_groups
+    if rows != shard.num_scenes:
+        faults.append(f"{shard.file} has {rows} scenes, expected {shard.num_scenes}")
+    for row in range(rows):
+        try:
+            scene = read_scene(file, row)
             ids.append(scene.id)
-            faults += [f"{shard.file}, scene {row} ({scene.id}): {fault}" for fault in faults_of(scene)]
-    except (OSError, ValueError, KeyError, TypeError, pa.ArrowException) as error:
-        faults.append(f"{shard.file}, scene {len(ids)}: cannot be read ({' '.join(str(error).split())})")
+            faults += [f"{shard.file}, scene {row} ({scene.id:.60}): {fault}" for fault in faults_of(scene)]
+        except Exception as error:
+            faults.append(f"{shard.file}, scene {row} cannot be read ({describe(error)})")
     return ids, faults

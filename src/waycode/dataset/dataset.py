@@ -8,7 +8,7 @@ run without interruption, for any number of workers.
 import hashlib
 import json
 from bisect import bisect_right
-from collections import Counter, OrderedDict
+from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import asdict, dataclass, field, replace
@@ -21,13 +21,22 @@ from typing import Any, SupportsIndex, overload
 import pyarrow.parquet as pq
 
 from waycode.dataset.files import DatasetError as DatasetError
-from waycode.dataset.files import is_leftover, only_writer, remove_unfinished, replace_file, sha256_of_file
-from waycode.dataset.storage import SCHEMA_VERSION, scene_from_row, write_shard
+from waycode.dataset.files import (
+    describe,
+    is_leftover,
+    only_writer,
+    parse_json,
+    remove_unfinished,
+    replace_file,
+    sha256_of_file,
+)
+from waycode.dataset.shards import OpenShards, unreadable
+from waycode.dataset.storage import SCHEMA_VERSION, read_scene, write_shard
 from waycode.dataset.workers import Task, run_tasks
 from waycode.scene.types import Scene
 
 INFO_FILE = "dataset.json"
-MAX_OPEN_ROW_GROUPS = 2048  # an open shard's footer takes about 60 kB of memory per scene: 120 MB at most
+_MAX_BYTES = 10**15  # of a shard; a damaged number must not pass for a size
 
 
 @dataclass(frozen=True)
@@ -47,6 +56,16 @@ class ShardInfo:
     num_bytes: int
     sha256: str  # checksum of the file
 
+    def __post_init__(self) -> None:
+        for name, kind in (("file", str), ("num_scenes", int), ("num_bytes", int), ("sha256", str)):
+            if type(getattr(self, name)) is not kind:
+                raise ValueError(f"{name} of a shard is {getattr(self, name)!r:.60}, expected a {kind.__name__}")
+        if self.file in ("", ".", "..") or any(mark in self.file for mark in "/\\\0"):
+            raise ValueError(f"file of a shard is {self.file!r:.60}, expected the name of a file in the folder")
+        if not 0 <= self.num_scenes <= self.num_bytes <= _MAX_BYTES:  # a scene has many bytes
+            sizes = f"{self.num_scenes!r:.60} scenes and {self.num_bytes!r:.60} bytes"
+            raise ValueError(f"{self.file} is said to have {sizes}, expected at most {_MAX_BYTES} and a scene per byte")
+
 
 @dataclass(frozen=True, kw_only=True)
 class DatasetInfo:
@@ -62,6 +81,15 @@ class DatasetInfo:
     rejected: Mapping[str, int] = field(default_factory=dict)  # reason -> number of scenes left out for it
     shards: tuple[ShardInfo, ...] = ()  # empty until complete
 
+    def __post_init__(self) -> None:
+        kinds = {"source": str, "settings": Mapping, "settings_sha256": str, "complete": bool, "num_shards": int,
+                 "num_scenes": int, "rejected": Mapping}  # fmt: skip
+        for name, kind in kinds.items():
+            if not isinstance(getattr(self, name), kind):
+                raise ValueError(f"{name} is {getattr(self, name)!r:.60}, expected a {kind.__name__}")
+        if not all(isinstance(count, int) for count in self.rejected.values()):
+            raise ValueError(f"rejected is {self.rejected!r:.60}, expected numbers of scenes by reason")
+
     @staticmethod
     def read(folder: Path) -> "DatasetInfo":
         """Reads `dataset.json`. Raises `DatasetError` if it is missing, damaged or of another version."""
@@ -71,14 +99,16 @@ class DatasetInfo:
                 f"{folder} is not a dataset: it has no {INFO_FILE} (make one with `waycode data sumo` or `convert`)"
             )
         try:
-            content = json.loads(path.read_text())
+            content = parse_json(path.read_bytes())
             version = content["schema_version"]
             if version != SCHEMA_VERSION:
-                raise DatasetError(f"{path} has schema version {version}, this waycode reads {SCHEMA_VERSION}")
+                raise DatasetError(f"{path} has schema version {version!r:.60}, this waycode reads {SCHEMA_VERSION}")
             shards = tuple(ShardInfo(**shard) for shard in content.pop("shards"))
             return DatasetInfo(**content, shards=shards)
         except (OSError, ValueError, TypeError, KeyError, AttributeError) as error:
-            raise DatasetError(f"{path} is damaged ({error}): expected the JSON that waycode writes") from error
+            raise DatasetError(
+                f"{path} is damaged ({describe(error)}): expected the JSON that waycode writes"
+            ) from error
 
     def write(self, folder: Path) -> None:
         """Writes `dataset.json` atomically."""
@@ -87,17 +117,27 @@ class DatasetInfo:
 
 
 class Dataset(Sequence[Scene]):
-    """Random access to the scenes of a complete dataset. Can be passed to other processes, by fork or pickle."""
+    """Random access to the scenes of a complete dataset, for any number of threads.
 
-    def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+    Can be passed to other processes, by fork or pickle.
+
+    Args:
+        folder: of the dataset.
+        verify: whether each shard's checksum is compared when it is first opened, and each scene validated when it is
+            first read. The checksum takes about a millisecond per megabyte, the validation a third of a read.
+    """
+
+    def __init__(self, folder: str | Path, *, verify: bool = True):
+        self.folder, self.verify = Path(folder), verify
         self.info = DatasetInfo.read(self.folder)
         if not self.info.complete:
             raise DatasetError(
                 f"{self.folder} is not finished: run the command that makes it again, it continues where it stopped"
             )
         self._ends = list(accumulate(shard.num_scenes for shard in self.info.shards))
-        self._open_files: OrderedDict[str, pq.ParquetFile] = OrderedDict()  # the most recently used last
+        checksums = {shard.file: shard.sha256 for shard in self.info.shards} if verify else {}
+        self._open = OpenShards(self.folder, checksums)
+        self._valid: set[int] = set()  # scenes that have been validated
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
@@ -114,7 +154,13 @@ class Dataset(Sequence[Scene]):
             raise IndexError(f"scene {place} of {len(self)} in {self.folder}")
         place %= len(self)
         shard = bisect_right(self._ends, place)
-        return self._read(self.info.shards[shard], place - self._ends[shard] + self.info.shards[shard].num_scenes)
+        row = place - self._ends[shard] + self.info.shards[shard].num_scenes
+        with self._open.reader(self.info.shards[shard].file) as file:
+            scene = read_scene(file, row)
+            if self.verify and place not in self._valid:
+                scene.validate()
+                self._valid.add(place)
+        return scene
 
     def ids(self) -> list[str]:
         """The ids of all scenes, in order, without reading the scenes."""
@@ -122,34 +168,18 @@ class Dataset(Sequence[Scene]):
 
     def column(self, name: str) -> list[Any]:
         """One column of the Parquet schema for all scenes, in order, without reading the other columns."""
-        return [value for shard in self.info.shards for value in self._file(shard.file).read([name])[name].to_pylist()]
-
-    def _read(self, shard: ShardInfo, row: int) -> Scene:
-        try:
-            return scene_from_row(self._file(shard.file).read_row_group(row, use_threads=False))
-        except (OSError, ValueError, KeyError, IndexError) as error:
-            raise DatasetError(
-                f"{self.folder / shard.file} cannot be read ({error}): `waycode data check` lists the damaged shards"
-            ) from error
-
-    def _file(self, name: str) -> pq.ParquetFile:
-        """The opened shard; the least recently used ones are closed to bound memory and open files."""
-        if name in self._open_files:
-            self._open_files.move_to_end(name)
-        else:
-            # Not memory-mapped: that is no faster, and a file truncated by another process would crash this one.
-            self._open_files[name] = pq.ParquetFile(self.folder / name)
-            open_groups = sum(file.metadata.num_row_groups for file in self._open_files.values())
-            while open_groups > MAX_OPEN_ROW_GROUPS and len(self._open_files) > 1:
-                open_groups -= self._open_files.popitem(last=False)[1].metadata.num_row_groups
-        return self._open_files[name]
-
-    def __getstate__(self) -> dict[str, Any]:
-        return {**self.__dict__, "_open_files": OrderedDict()}
+        values = []
+        for shard in self.info.shards:
+            with self._open.reader(shard.file) as file:
+                found = file.read([name], use_threads=False)[name].to_pylist()
+                if len(found) != shard.num_scenes:
+                    raise ValueError(f"it has {len(found)} scenes, expected {shard.num_scenes}")
+            values += found
+        return values
 
 
 def load_scene(path: str | Path, index: int = 0) -> Scene:
-    """Reads a scene.
+    """Reads and validates a scene.
 
     Args:
         path: a Parquet file of scenes, or the folder of a dataset.
@@ -163,14 +193,16 @@ def load_scene(path: str | Path, index: int = 0) -> Scene:
         return dataset[index]
     if not path.is_file():
         raise DatasetError(f"{path} does not exist: expected a Parquet file of scenes or a dataset's folder")
-    try:
-        with pq.ParquetFile(path) as file:
-            count = file.metadata.num_row_groups
-            if not 0 <= index < count:
-                raise DatasetError(f"{path} has no scene {index}: expected 0 to {count - 1}")
-            return scene_from_row(file.read_row_group(index, use_threads=False))
-    except (OSError, ValueError, KeyError) as error:
-        raise DatasetError(f"{path} is not a Parquet file of scenes ({error})") from error
+    with (
+        unreadable(path, hint="expected a Parquet file of scenes"),
+        pq.ParquetFile(path, page_checksum_verification=True) as file,
+    ):
+        count = file.metadata.num_row_groups
+        if not 0 <= index < count:
+            raise DatasetError(f"{path} has no scene {index}: expected 0 to {count - 1}")
+        scene = read_scene(file, index)
+        scene.validate()
+    return scene
 
 
 def save_scene(scene: Scene, path: str | Path) -> None:
@@ -327,9 +359,7 @@ def _difference(info: DatasetInfo, wanted: DatasetInfo) -> str:
 
 def _shard_facts(path: Path) -> tuple[int, dict[str, int]]:
     """Number of scenes in a shard, and number of rejected ones by reason."""
-    try:
+    with unreadable(path, hint="it is not a shard of this dataset, so remove it and run again"):
         metadata = pq.read_metadata(path)
-        notes = json.loads((metadata.metadata or {})[b"waycode"])
-    except (OSError, ValueError, KeyError) as error:
-        raise DatasetError(f"{path} is not a shard of this dataset ({error}): remove it and run again") from error
-    return metadata.num_rows, notes.get("rejected", {})
+        notes = parse_json((metadata.metadata or {})[b"waycode"])
+        return metadata.num_rows, {str(reason): int(count) for reason, count in notes.get("rejected", {}).items()}

@@ -1,15 +1,22 @@
-"""Atomic writes of files, and folders with one writer at a time."""
+"""Files that are whole or absent, folders with one writer at a time, and JSON from anywhere."""
 
 import hashlib
+import json
 import os
+import secrets
+import shutil
+import stat
+import tempfile
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from waycode.scene.types import WaycodeError
 
 LOCK_FILE = ".lock"
+_YOUNG_S = 60.0  # age of a temporary folder below which it is not judged abandoned
 _UNFINISHED = ".*.part-*"  # partly written files of a killed run
 
 
@@ -17,17 +24,21 @@ class DatasetError(WaycodeError):
     """A dataset that cannot be read, or cannot be written where it was asked for."""
 
 
-def replace_file(path: Path, write: Callable[[Path], object]) -> None:
+def replace_file(path: Path, write: Callable[[Path], object], *, keep: Path | None = None) -> None:
     """Writes a file atomically: to a temporary file beside it, which is then renamed.
 
     Args:
         path: the file to write or replace.
         write: writes the content to the path that it is given.
+        keep: new name of the replaced file, in the same folder; by default it is gone.
     """
-    temporary = path.with_name(f".{path.name}.part-{os.getpid()}")
+    # The name cannot be guessed, so nobody can put a link there; names of 255 bytes must still fit.
+    temporary = path.with_name(f".{path.name[:40]}.part-{secrets.token_hex(8)}")
     try:
         write(temporary)
         _sync(temporary)
+        if keep is not None and path.exists():
+            path.replace(keep)
         temporary.replace(path)
         if os.name == "posix":
             _sync(path.parent)  # the new name must survive a power cut too
@@ -36,6 +47,30 @@ def replace_file(path: Path, write: Callable[[Path], object]) -> None:
     finally:
         with suppress(OSError):
             temporary.unlink(missing_ok=True)
+
+
+@contextmanager
+def temporary_folder(prefix: str) -> Iterator[Path]:
+    """A folder for temporary files of this process; removes those that killed processes left behind.
+
+    Args:
+        prefix: of the folder's name, the rest of which is random.
+    """
+    if os.name == "posix":  # elsewhere nothing tells whether a folder is in use
+        _remove_abandoned(prefix)
+    with tempfile.TemporaryDirectory(prefix=prefix) as name, only_writer(Path(name)):
+        yield Path(name)
+
+
+def _remove_abandoned(prefix: str) -> None:
+    """Removes our temporary folders that no process has locked; young ones may be about to be locked."""
+    for folder in Path(tempfile.gettempdir()).glob(f"{prefix}*"):
+        with suppress(OSError, DatasetError):
+            about = folder.lstat()
+            is_ours = stat.S_ISDIR(about.st_mode) and about.st_uid == os.getuid()
+            if is_ours and time.time() - about.st_mtime > _YOUNG_S:
+                with only_writer(folder):
+                    shutil.rmtree(folder)
 
 
 @contextmanager
@@ -59,6 +94,21 @@ def remove_unfinished(folder: Path) -> None:
     """Removes partly written files of a killed run; the caller must hold the lock."""
     for path in folder.glob(_UNFINISHED):
         path.unlink()
+
+
+def parse_json(text: str | bytes) -> Any:
+    """Parses JSON. Raises `ValueError` for whatever is wrong with it, also for values nested too deeply."""
+    try:
+        return json.loads(text)
+    except RecursionError as error:
+        raise ValueError("its values are nested too deeply") from error
+
+
+def describe(error: BaseException) -> str:
+    """An error in one line of at most 300 characters; with its kind where the message alone says nothing."""
+    text = " ".join(str(error).split())
+    plain = isinstance(error, (WaycodeError, OSError)) or (type(error) is ValueError and text)
+    return (text if plain else f"{type(error).__name__}: {text}".removesuffix(": "))[:300]
 
 
 def sha256_of_file(path: Path) -> str:

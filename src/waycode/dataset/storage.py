@@ -136,10 +136,24 @@ def scenes_to_table(scenes: Iterable[Scene]) -> pa.Table:
     return pa.table([_column_array(column, rows) for column in COLUMNS], schema=SCHEMA)
 
 
+def read_scene(file: pq.ParquetFile, row: int) -> Scene:
+    """The scene in one row group of a file."""
+    table = file.read_row_group(row, use_threads=False)
+    if table.num_rows != 1:
+        raise ValueError(f"row group {row} has {table.num_rows} rows, expected one scene")
+    return scene_from_row(table)
+
+
 def scene_from_row(batch: pa.RecordBatch | pa.Table, row: int = 0) -> Scene:
-    """The scene in one row of a table with this schema; its arrays are read-only."""
+    """The scene in one row of a table with this schema; its arrays are read-only.
+
+    Raises `KeyError` for missing columns and `ValueError` for columns of another type or size. The values are as
+    stored: `Scene.validate` judges them.
+    """
     if batch.schema.names != _NAMES:
         batch = batch.select(_NAMES)  # another tool may have written the columns in another order
+    if batch.schema.types != SCHEMA.types:
+        _check_types(batch.schema)
     scalars = [column[row] for column in batch.columns]
     num_steps = scalars[_NAMES.index("num_steps")].as_py()
     groups: dict[str, dict[str, Any]] = {}  # the values under each path: groups["map.lanes"]["types"]
@@ -165,6 +179,19 @@ def scene_from_row(batch: pa.RecordBatch | pa.Table, row: int = 0) -> Scene:
     )
 
 
+def _check_types(schema: pa.Schema) -> None:
+    """Raises `ValueError` for columns of another type; other tools may use Arrow's types for large values."""
+    for column, kind in zip(COLUMNS, schema.types, strict=True):
+        if _plain_type(kind) != _plain_type(column.type):
+            raise ValueError(f"column {column.name} holds {kind}, expected {column.type}")
+
+
+def _plain_type(kind: pa.DataType) -> str:
+    if pa.types.is_list(kind) or pa.types.is_large_list(kind):
+        return f"list of {_plain_type(kind.value_type)}"
+    return "string" if pa.types.is_large_string(kind) else str(kind)
+
+
 def write_shard(path: Path, scenes: Iterable[Scene], *, metadata: Mapping[str, Any]) -> None:
     """Writes scenes to one Parquet file, one row group each; the same scenes always give the same bytes.
 
@@ -185,6 +212,7 @@ def write_shard(path: Path, scenes: Iterable[Scene], *, metadata: Mapping[str, A
         use_dictionary=False,
         use_byte_stream_split=floats,
         write_statistics=False,
+        write_page_checksum=True,  # a flipped bit in a file without a dataset.json is found too
     )
 
 
@@ -229,13 +257,24 @@ def _column_array(column: Column, scenes: list[Scene]) -> pa.Array:
 
 
 def _value(column: Column, scalar: pa.Scalar, num_steps: int) -> Any:
-    if not column.is_array or not scalar.is_valid:
+    if not scalar.is_valid:
+        if column.path not in _NULLABLE:
+            raise ValueError(f"column {column.name} is null, expected a value")
+        return None
+    if not column.is_array:
         value = scalar.as_py()
         return tuple(value) if column.type is _STRINGS else value
+    if scalar.values.null_count:
+        raise ValueError(f"column {column.name} has {scalar.values.null_count} nulls, expected numbers")
     array = scalar.values.to_numpy(zero_copy_only=False)
-    if column.is_points:
-        array = np.ascontiguousarray(array.reshape(2, -1).T)
-    elif column.is_per_step:
-        array = array.reshape(-1, num_steps)
+    try:
+        if column.is_points:
+            array = np.ascontiguousarray(array.reshape(2, -1).T)
+        elif column.is_per_step:
+            array = array.reshape(-1, num_steps)
+        elif column.axes == "2":
+            array = array.reshape(2)
+    except ValueError as error:
+        raise ValueError(f"column {column.name} has {array.size} values, expected [{column.axes}]") from error
     array.flags.writeable = False  # views of Arrow's memory are read-only already
     return array

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from waycode.dataset.dataset import Dataset, DatasetError
+from waycode.dataset.files import replace_file
 from waycode.demo.page import DemoReport, SectionReport, page_of
 from waycode.demo.sections import SECTIONS, Section
 from waycode.evaluation.guidance import SUCCESS, TASKS
@@ -120,7 +121,7 @@ def run_demo(
         gallery=_SCENES_PICTURE,
         families=tuple(families),
     )
-    (out / _PAGE).write_text(page_of(demo), encoding="utf-8")
+    replace_file(out / _PAGE, lambda path: path.write_text(page_of(demo), encoding="utf-8"))
     return demo
 
 

@@ -31,6 +31,7 @@ from waycode.evaluation.report import Estimate
 from waycode.evaluation.selection import Group
 from waycode.plotting import ComparisonPanel, save_comparison_picture
 from waycode.plotting.charts import finish_chart
+from waycode.plotting.scene_picture import write_figure
 from waycode.plotting.style import Style
 from waycode.scene import Scene
 
@@ -290,7 +291,7 @@ def _finish(axes: Axes, title: str, along: str, up: str, **legend: Any) -> None:
 
 def _save(figure: Figure, title: str, path: Path) -> None:
     figure.suptitle(title, color=_STYLE.ink, fontsize=11, x=0.01, ha="left")
-    figure.savefig(path, dpi=_DOTS_PER_INCH)
+    write_figure(figure, path, dots_per_inch=_DOTS_PER_INCH)
 
 
 def _math(name: str) -> str:

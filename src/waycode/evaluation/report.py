@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, Int, Shaped
 
 from waycode.dataset.dataset import Dataset
+from waycode.dataset.files import replace_file
 from waycode.dataset.seeds import SEED_RULE, SeedRole, seed_of, seed_role
 from waycode.evaluation.metrics import BOOTSTRAP_SEED, bootstrap_means, mean_over_types
 from waycode.scene import Scene, WaycodeError
@@ -145,7 +146,8 @@ class Report(ABC):
         """Writes the report into a folder, which is created if needed, and returns the file's path."""
         folder.mkdir(parents=True, exist_ok=True)
         path = folder / self.file_name
-        path.write_text(json.dumps(self.as_json(), indent=1) + "\n")
+        text = json.dumps(self.as_json(), indent=1) + "\n"
+        replace_file(path, lambda temporary: temporary.write_text(text))
         return path
 
 

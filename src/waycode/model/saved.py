@@ -4,16 +4,18 @@ Nothing is ever unpickled, and loading is strict: a file that does not fit is re
 """
 
 import json
-from collections.abc import Mapping
-from dataclasses import asdict, dataclass, field
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from importlib.resources import files
 from pathlib import Path
 from typing import Any
 
-from safetensors import SafetensorError
-from safetensors.torch import load_file, save_file
+import torch
+from safetensors import SafetensorError, safe_open
+from safetensors.torch import load_file, save
 
-from waycode.dataset.files import replace_file
+from waycode.dataset.files import describe, parse_json, replace_file
 from waycode.model.autoencoder import Model
 from waycode.model.config import ModelConfig, config_from_json
 from waycode.scene import WaycodeError
@@ -22,6 +24,7 @@ CONFIG_VERSION = 5  # 5: feedback to the encoder; 4: one scene encoding for all 
 MODEL_FOLDER, RUN_FILE = "model", "training.json"  # of a training run: its model, and the file that marks its folder
 _WEIGHTS_FILE, _CONFIG_FILE, _THRESHOLDS_FILE = "model.safetensors", "config.json", "thresholds.json"
 _CARD_FILE = "MODEL_CARD.md"
+_MAX_COUNT = 4096  # of steps, tokens and neighbours in a config
 
 
 class ModelError(WaycodeError):
@@ -55,7 +58,7 @@ def save_model(
         raise ModelError(f"{folder} cannot be made ({error}): choose another folder") from error
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     thresholds = {str(count): value for count, value in sorted((sigma_max_m or {}).items())}
-    replace_file(folder / _WEIGHTS_FILE, lambda path: save_file(weights, path))
+    replace_file(folder / _WEIGHTS_FILE, lambda path: path.write_bytes(save(weights)))
     _write_json(folder / _CONFIG_FILE, {"version": CONFIG_VERSION, "model": asdict(model.config)})
     _write_json(folder / _THRESHOLDS_FILE, {"sigma_max_m": thresholds})
     replace_file(folder / _CARD_FILE, lambda path: path.write_text(card))
@@ -64,13 +67,13 @@ def save_model(
 def load_model(name_or_folder: str | Path) -> SavedModel:
     """Loads a model: a bundled one by its name, or from a model's folder or a training run's folder."""
     folder = _find(name_or_folder)
-    model = Model(read_config(folder / _CONFIG_FILE))
-    _load_weights(model, folder / _WEIGHTS_FILE)
+    config, thresholds = read_config(folder / _CONFIG_FILE), _read_thresholds(folder / _THRESHOLDS_FILE)
+    model = _build(config, folder / _WEIGHTS_FILE)
     card = folder / _CARD_FILE
     return SavedModel(
         model=model.eval(),
-        sigma_max_m=_read_thresholds(folder / _THRESHOLDS_FILE),
-        card=card.read_text() if card.is_file() else "",
+        sigma_max_m=thresholds,
+        card=card.read_text(errors="replace") if card.is_file() else "",
     )
 
 
@@ -106,32 +109,66 @@ def _find(name_or_folder: str | Path) -> Path:
     )
 
 
-def _load_weights(model: Model, path: Path) -> None:
+def _build(config: ModelConfig, path: Path) -> Model:
+    """The model with the weights of a file. Their shapes bound the config's sizes before anything is made."""
     try:
-        weights = load_file(path)
+        with safe_open(path, framework="pt") as file:
+            shapes = {name: list(file.get_slice(name).get_shape()) for name in file.keys()}  # noqa: SIM118 (no dict)
+        _check_sizes(config, shapes)
+        model, weights = Model(config), load_file(path)
     except (OSError, SafetensorError) as error:
         raise ModelError(f"{path} cannot be read ({error})") from error
+    except Exception as error:  # of torch and scipy, for sizes that make no sense together
+        raise ModelError(f"{path} does not fit its config: {describe(error)}") from error
     wanted = model.state_dict()
     missing, unexpected = sorted(set(wanted) - set(weights)), sorted(set(weights) - set(wanted))
     if missing or unexpected:
         raise ModelError(f"{path} does not fit its config: missing {missing[:3]}, unexpected {unexpected[:3]}")
     for name, tensor in weights.items():
-        if tensor.shape != wanted[name].shape:
-            shapes = f"shape {list(tensor.shape)}, expected {list(wanted[name].shape)}"
-            raise ModelError(f"{path} does not fit its config: {name} has {shapes}")
+        for what, got, expected in (
+            ("shape", list(tensor.shape), list(wanted[name].shape)),
+            ("values of", tensor.dtype, wanted[name].dtype),
+        ):
+            if got != expected:
+                raise ModelError(f"{path} does not fit its config: {name} has {what} {got}, expected {expected}")
+        if not bool(torch.isfinite(tensor).all()):
+            raise ModelError(f"{path} is damaged: {name} has values that are not finite")
     model.load_state_dict(weights)
+    return model
+
+
+def _check_sizes(config: ModelConfig, shapes: Mapping[str, Sequence[int]]) -> None:
+    """Raises `ValueError` for sizes beyond the weights: building such a model could take hours and all memory."""
+    largest = max((size for shape in shapes.values() for size in shape), default=0)
+    sides = ("width", "heads", "feed_forward", "relation_width", "correction_width", "registers")
+    for part in (config, config.features):
+        for one in fields(part):
+            # A width is the side of some weight. The other numbers count steps, layers, tokens and neighbours.
+            value, most = getattr(part, one.name), largest if one.name in sides else _MAX_COUNT
+            if isinstance(value, int) and value > most:
+                raise ValueError(f"{one.name} is {value}, expected at most {most} with these weights")
+    num_layers = config.scene_layers + config.encoder_layers + config.decoder_layers
+    least = num_layers * config.width * (config.width + config.feed_forward)  # a layer has four times as many
+    available = sum(math.prod(shape) for shape in shapes.values())
+    if least > available:
+        sizes = f"{num_layers} layers of width {config.width} and feed_forward {config.feed_forward}"
+        raise ValueError(f"{sizes} have more than {least:,} weights, but there are {available:,}")
 
 
 def _read_thresholds(path: Path) -> dict[int, float]:
     try:
-        return {int(count): float(value) for count, value in _read_json(path)["sigma_max_m"].items()}
-    except (KeyError, AttributeError, TypeError, ValueError) as error:
-        raise ModelError(f"{path} is damaged ({error!r}): expected sigma_max_m by number of tokens") from error
+        found = {int(count): float(value) for count, value in _read_json(path)["sigma_max_m"].items()}
+        wrong = {count: value for count, value in found.items() if count < 1 or not 0 <= value < math.inf}
+        if wrong:
+            raise ValueError(f"it has {wrong}")
+    except (KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
+        raise ModelError(f"{path} is damaged ({describe(error)}): expected sigma_max_m by number of tokens") from error
+    return found
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:
     try:
-        content = json.loads(path.read_text())
+        content = parse_json(path.read_bytes())
     except (OSError, ValueError) as error:
         raise ModelError(f"{path} cannot be read ({error})") from error
     if not isinstance(content, Mapping):

@@ -29,6 +29,9 @@ TOKEN = re.compile(
     r"|(?P<sign>[()\[\],=+*:])"
 )
 KEYWORDS = ("then", "where")
+_MAX_LETTERS, _MAX_TERMS, _MAX_NESTING = 10_000, 100, 50  # far above what anybody writes
+_MAX_NUMBER = 1e9
+_SHOWN_LETTERS = 40  # of a word in a message
 
 
 @dataclass(frozen=True)
@@ -40,10 +43,9 @@ class _Token:
 
 def parse_objective(text: str) -> BaseObjective:
     """The objective that a text describes. Raises `ObjectiveError` with the position of a mistake."""
-    try:
-        return _Parser(text).whole()
-    except RecursionError as error:
-        raise ObjectiveError("the objective has brackets nested too deeply, expected fewer") from error
+    if len(text) > _MAX_LETTERS:
+        raise ObjectiveError(f"the objective has {len(text):,} characters, expected at most {_MAX_LETTERS:,}")
+    return _Parser(text).whole()
 
 
 def _tokens(text: str) -> list[_Token]:
@@ -77,6 +79,7 @@ class _Parser:
 
     def __init__(self, text: str):
         self.text, self.tokens, self.next = text, _tokens(text), 0
+        self.nesting, self.num_terms = 0, 0
 
     def whole(self) -> BaseObjective:
         result = self.expression()
@@ -108,7 +111,7 @@ class _Parser:
             return self.owned()
         weight = self.take()
         self.expect("*")
-        return self.made(weight.place, operator.mul, self.owned(), float(weight.text))
+        return self.made(weight.place, operator.mul, self.owned(), self.number(weight))
 
     def owned(self) -> BaseObjective:
         if self.accept("all"):
@@ -123,16 +126,24 @@ class _Parser:
         return self.atom().for_agent(agent_id)
 
     def atom(self) -> BaseObjective:
+        token = self.token
         if self.accept("("):
+            self.nesting += 1
+            if self.nesting > _MAX_NESTING:
+                self.fail(token.place, f"brackets are nested too deeply, expected at most {_MAX_NESTING} levels")
             result = self.expression()
             self.expect(")")
+            self.nesting -= 1
             return result
-        token = self.token
         if token.kind != "word" or token.text in KEYWORDS:
             self.expected("the name of an objective, a weight or '('")
         if token.text not in OBJECTIVES:
-            self.fail(token.place, f"no objective is called {token.text!r}{_similar(token.text, list(OBJECTIVES))}")
+            known = _similar(token.text[:_SHOWN_LETTERS], list(OBJECTIVES))
+            self.fail(token.place, f"no objective is called {_shown(token.text)}{known}")
         self.take()
+        self.num_terms += 1
+        if self.num_terms > _MAX_TERMS:
+            self.fail(token.place, f"the objective goes on after {_MAX_TERMS} terms, expected no more")
         arguments = self.arguments(token.text) if self.accept("(") else {}
         missing = [
             one.name for one in parameters_of(OBJECTIVES[token.text]) if one.required and one.name not in arguments
@@ -149,6 +160,8 @@ class _Parser:
             if given and not self.accept(","):
                 self.expected("',' or ')'")
             place = self.token.place
+            if self.token.kind == "end":
+                self.expected("',' or ')'" if given else "an argument or ')'")
             if self.tokens[self.next + 1].text == "=":
                 parameter = self.named_parameter(name)
                 by_place = []  # as in Python, positional arguments come first
@@ -166,7 +179,7 @@ class _Parser:
         self.expect("=")
         known = {parameter.name: parameter for parameter in parameters_of(OBJECTIVES[name])}
         if token.text not in known:
-            self.fail(token.place, f"{name} has no {token.text!r}, expected {_names(name) or 'no arguments'}")
+            self.fail(token.place, f"{name} has no {_shown(token.text)}, expected {_names(name) or 'no arguments'}")
         return known[token.text]
 
     def value(self, name: str, parameter: Parameter) -> Any:
@@ -178,12 +191,18 @@ class _Parser:
         if parameter.kind == KINDS[bool] and token.text in ("true", "false"):
             return token.text == "true"
         if parameter.kind == KINDS[float] and token.kind == "number":
-            return float(token.text)
-        if parameter.kind == KINDS[int] and token.kind == "number" and float(token.text).is_integer():
-            return int(float(token.text))
+            return self.number(token)
+        if parameter.kind == KINDS[int] and token.kind == "number" and self.number(token).is_integer():
+            return int(self.number(token))
         if parameter.kind == KINDS[tuple[float, ...]] and token.text == "[":
             return self.numbers()
-        return self.fail(token.place, f"{parameter.name} of {name} is {token.text!r}, expected: {parameter.kind}")
+        return self.fail(token.place, f"{parameter.name} of {name} is {_shown(token.text)}, expected: {parameter.kind}")
+
+    def number(self, token: _Token) -> float:
+        value = float(token.text)
+        if not abs(value) <= _MAX_NUMBER:
+            self.fail(token.place, f"got {_shown(token.text)}, expected a number of at most {_MAX_NUMBER:g}")
+        return value
 
     def agent_id(self) -> str:
         """An id as it is written: it may consist of several tokens, as `car.12` does."""
@@ -201,7 +220,7 @@ class _Parser:
                 self.expected("',' or ']'")
             if self.token.kind != "number":
                 self.expected("a number")
-            values.append(float(self.take().text))
+            values.append(self.number(self.take()))
         return tuple(values)
 
     @property
@@ -221,7 +240,7 @@ class _Parser:
             self.expected(repr(text))
 
     def expected(self, what: str) -> NoReturn:
-        got = self.token.text if self.token.kind == "end" else repr(self.token.text)
+        got = self.token.text if self.token.kind == "end" else _shown(self.token.text)
         self.fail(self.token.place, f"got {got}, expected {what}")
 
     def fail(self, place: int, message: str) -> NoReturn:
@@ -233,6 +252,11 @@ class _Parser:
             return make(*parts, **arguments)
         except ObjectiveError as error:
             self.fail(place, str(error))
+
+
+def _shown(text: str) -> str:
+    """What was typed, in quotes; only the beginning of long text."""
+    return repr(text if len(text) <= _SHOWN_LETTERS else f"{text[:_SHOWN_LETTERS]}…")
 
 
 def _similar(name: str, known: list[str]) -> str:

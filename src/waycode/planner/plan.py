@@ -6,7 +6,7 @@ Axes: T future steps, n tokens, D dimensions of a token.
 import json
 import math
 from collections.abc import Mapping
-from dataclasses import dataclass, field, fields
+from dataclasses import dataclass, field, fields, replace
 from enum import StrEnum
 from typing import Any
 
@@ -14,11 +14,14 @@ import numpy as np
 import pyarrow as pa
 from jaxtyping import Float32, Float64
 
+from waycode.dataset.files import describe, parse_json
 from waycode.scene import Scene, WaycodeError
+from waycode.scene.frames import wrap_angle
 from waycode.search.result import trace_schema
 
 JSON_VERSION = 3  # 3: satisfied, rejected; 2: log probabilities
-_ARRAYS = {"time_s", "x_m", "y_m", "heading_rad", "speed_mps", "std_m", "latents"}
+_PER_STEP = ("time_s", "x_m", "y_m", "heading_rad", "speed_mps")
+_ARRAYS = {*_PER_STEP, "std_m", "latents"}
 
 
 class PlannerError(WaycodeError, ValueError):
@@ -61,6 +64,32 @@ class Plan:
     timings_s: Mapping[str, float]  # "encode", "search", "refine", "decode"
     trace: pa.Table | None = field(default=None, repr=False)  # every candidate that the search evaluated
 
+    def __post_init__(self) -> None:
+        """Raises `PlannerError` for a plan that nobody could drive: gaps in it, or numbers that are not finite."""
+        for name in ("scene_id", "agent_id", "message"):
+            if not isinstance(getattr(self, name), str):
+                raise PlannerError(f"{name} of the plan is {getattr(self, name)!r:.60}, expected text")
+        num_steps = len(self.time_s)
+        shapes = dict.fromkeys(_PER_STEP, (num_steps,)) | {
+            "std_m": (num_steps, 2), "latents": (self.depth, *np.shape(self.latents)[1:2]),
+        }  # fmt: skip
+        for name, shape in shapes.items():
+            values = getattr(self, name)
+            if values.shape != shape:
+                raise PlannerError(f"{name} of the plan has shape {list(values.shape)}, expected {list(shape)}")
+            wrong = values[~np.isfinite(values)]
+            if len(wrong):
+                raise PlannerError(
+                    f"{name} of the plan for agent {self.agent_id!r:.60} has {len(wrong)} values that are not finite, "
+                    f"such as {wrong[0]}: is a value of scene {self.scene_id!r:.60} or a weight of the model absurd?"
+                )
+        if num_steps == 0 or np.any(np.diff(self.time_s, prepend=0.0) <= 0):
+            raise PlannerError(
+                f"time_s of the plan is {self.time_s[:3].tolist()}..., expected increasing times above 0"
+            )
+        if self.tokens is not None and len(self.tokens) != self.depth:
+            raise PlannerError(f"the plan has {len(self.tokens)} tokens, expected depth = {self.depth}")
+
     @property
     def summary(self) -> str:
         """Status, whether it is satisfied, and the message: one line for terminals and pictures."""
@@ -77,6 +106,31 @@ class Plan:
         world = np.stack([self.x_m, self.y_m], axis=-1)
         return np.asarray(world - np.asarray(scene.origin_m), np.float32)
 
+    def in_scene(self, scene: Scene) -> Scene:
+        """The scene with the plan as the future of its agent, as far as the scene's steps go.
+
+        Args:
+            scene: the scene that was planned for.
+        """
+        tracks = scene.tracks
+        if scene.id != self.scene_id or self.agent_id not in tracks.ids:
+            planned_for = f"agent {self.agent_id!r:.60} of scene {self.scene_id!r:.60}"
+            raise PlannerError(f"the plan is for {planned_for}, which scene {scene.id!r:.60} does not have")
+        row, first = tracks.ids.index(self.agent_id), scene.current_step + 1
+        count = min(scene.num_steps - first, len(self.time_s))
+        position_m, heading_rad = self.position_in(scene), self.heading_rad
+        planned = {
+            "x_m": position_m[:, 0], "y_m": position_m[:, 1], "heading_rad": wrap_angle(heading_rad),
+            "vx_mps": self.speed_mps * np.cos(heading_rad), "vy_mps": self.speed_mps * np.sin(heading_rad),
+            "valid": np.ones(len(self.time_s), np.bool_),
+        }  # fmt: skip
+        changed = {}
+        for name, values in planned.items():
+            changed[name] = getattr(tracks, name).copy()
+            changed[name][row, first:] = 0
+            changed[name][row, first : first + count] = values[:count]
+        return replace(scene, tracks=replace(tracks, **changed))
+
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values; non-finite numbers become the strings "nan", "inf" and "-inf"."""
         content = {name: _plain(getattr(self, name)) for name in _names()}
@@ -89,7 +143,7 @@ class Plan:
     def from_json(text: str) -> "Plan":
         """The exact plan that `to_json` wrote."""
         try:
-            content = json.loads(text)
+            content = parse_json(text)
             version = content["version"]
         except (ValueError, TypeError, KeyError) as error:
             raise PlannerError(f"{text!r:.60} is not a plan in JSON ({error!r})") from error
@@ -97,8 +151,8 @@ class Plan:
             raise PlannerError(f"the plan has version {version!r:.60}, this waycode reads {JSON_VERSION}")
         try:
             return Plan(**{name: _restored(name, content[name]) for name in [*_names(), "trace"]})
-        except (ValueError, TypeError, KeyError, AttributeError, pa.ArrowException) as error:
-            raise PlannerError(f"the plan in JSON is damaged ({error!r:.200})") from error
+        except Exception as error:  # of numpy and Arrow, and our own
+            raise PlannerError(f"the plan in JSON is damaged ({describe(error)})") from error
 
 
 def _names() -> list[str]:
@@ -129,7 +183,9 @@ def _restored(name: str, value: Any) -> Any:
     if name == "levels":
         return tuple(float(level) for level in value)
     if name == "tokens":
-        return None if value is None else tuple(int(token) for token in value)
+        return None if value is None else tuple(_whole(token, name) for token in value)
+    if name in {"depth", "num_decodes"}:
+        return _whole(value, name)
     if name == "status":
         return PlanStatus(value)
     if name == "trace":
@@ -141,6 +197,12 @@ def trace_columns() -> pa.Schema:
     """The columns of `Plan.trace`: those of the search, and what each candidate achieves."""
     search: pa.Schema = trace_schema()
     return search.append(pa.field("satisfied", pa.bool_())).append(pa.field("violated", pa.bool_()))
+
+
+def _whole(value: Any, name: str) -> int:
+    if type(value) is not int:
+        raise ValueError(f"{name} has {value!r:.60}, expected a whole number")
+    return value
 
 
 def _table(rows: list[dict[str, Any]]) -> pa.Table:

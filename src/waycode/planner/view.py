@@ -38,6 +38,8 @@ from waycode.planner.refinement import best_visited
 from waycode.scene import Scene
 from waycode.search import SearchResult, beam_search
 
+_MAX_CANDIDATES = 20_000  # decoded at once, for one token of a search: more take minutes and gigabytes
+
 
 @dataclass(frozen=True, kw_only=True, eq=False)
 class View:
@@ -128,6 +130,12 @@ class View:
         for name, value, least in (("beam_width", beam_width, 1), ("levels", levels, 2)):
             if value < least:
                 raise PlannerError(f"{name} is {value}, expected at least {least}")
+        num_candidates = beam_width * len(self.model.codebook(levels))
+        if num_candidates > _MAX_CANDIDATES:
+            raise PlannerError(
+                f"levels is {levels} and beam_width {beam_width}: {num_candidates:,} candidates for each token, "
+                f"expected at most {_MAX_CANDIDATES:,}"
+            )
         if deadline_s is not None and not deadline_s >= 0:
             raise PlannerError(f"deadline_s is {deadline_s}, expected a number of seconds of at least 0")
         limits, began = gate_limits(self.sigma_max_m, depth) if gate else None, self.clock()

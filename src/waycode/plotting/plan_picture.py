@@ -25,6 +25,7 @@ from waycode.plotting.scene_picture import (
     prepare_axes,
     prepare_path,
     save_figure,
+    shown_text,
 )  # fmt: skip
 from waycode.plotting.shapes import Polyline
 from waycode.plotting.style import Layer, Style
@@ -201,12 +202,13 @@ def new_panels(count: int, *, aspect: float, title: str, note: str = "", style: 
     height = below + panel_height + _CAPTION_IN + (_TITLE_IN if title else _MARGIN_IN)
     figure = new_figure(width, height, style=style)
     figure.text(
-        _MARGIN_IN / width, _GAP_IN / height, "\n".join(lines), fontsize=_NOTE_SIZE, color=style.ink, va="bottom",
-        linespacing=1.3,
+        _MARGIN_IN / width, _GAP_IN / height, "\n".join(map(shown_text, lines)), fontsize=_NOTE_SIZE, color=style.ink,
+        va="bottom", linespacing=1.3, parse_math=False,
     )  # fmt: skip
     figure.text(
-        _MARGIN_IN / width, 1 - _MARGIN_IN / height, title, fontsize=14, fontweight="bold", color=style.ink, va="top"
-    )
+        _MARGIN_IN / width, 1 - _MARGIN_IN / height, shown_text(title), fontsize=14, fontweight="bold",
+        color=style.ink, va="top", parse_math=False,
+    )  # fmt: skip
     lefts = [_MARGIN_IN + index * (_PANEL_IN + _GAP_IN) for index in range(count)]
     return [figure.add_axes((left / width, below / height, _PANEL_IN / width, panel_height / height)) for left in lefts]
 
@@ -278,9 +280,10 @@ def _draw_background(axes: Axes, panel: ComparisonPanel, viewport: Viewport, *, 
 def _draw_caption(axes: Axes, caption: str, detail: str, *, style: Style) -> None:
     place: dict[str, Any] = {
         "xy": (0, 1), "xycoords": "axes fraction", "textcoords": "offset points", "va": "bottom", "clip_on": False,
+        "parse_math": False,
     }  # fmt: skip
-    axes.annotate(caption, xytext=(0, 18), fontsize=12, fontweight="bold", color=style.ink, **place)
-    axes.annotate(detail, xytext=(0, 4), fontsize=10, color=style.faint_ink, **place)
+    axes.annotate(shown_text(caption), xytext=(0, 18), fontsize=12, fontweight="bold", color=style.ink, **place)
+    axes.annotate(shown_text(detail), xytext=(0, 4), fontsize=10, color=style.faint_ink, **place)
 
 
 def _draw_legend(

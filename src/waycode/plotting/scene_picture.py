@@ -12,6 +12,7 @@ from matplotlib.legend_handler import HandlerTuple
 from matplotlib.lines import Line2D
 from matplotlib.patches import Patch, Rectangle
 
+from waycode.dataset.files import replace_file
 from waycode.plotting.map_layers import draw_map, draw_route, draw_signals
 from waycode.plotting.style import DEFAULT_STYLE, Layer, Style
 from waycode.plotting.track_layers import draw_tracks
@@ -20,6 +21,7 @@ from waycode.scene import Scene, SignalState, TrackType
 
 _PICTURE_TYPES = (".png", ".pdf", ".svg", ".jpg")
 _MIN_TITLE_IN = 0.55  # two lines of text do not shrink with the picture
+_MAX_LETTERS = 200  # of a line of text from data
 _SCALE_LENGTHS_M = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
@@ -137,8 +139,9 @@ def save_contact_sheet(
         draw_scene(scene, axes, radius_m=radius_m, title=False, legend=False, style=style)
         max_letters = int(11 * tile_in)
         axes.text(
-            0.0, 1.015, caption if len(caption) <= max_letters else f"{caption[: max_letters - 1]}…",
+            0.0, 1.015, shown_text(caption if len(caption) <= max_letters else f"{caption[: max_letters - 1]}…"),
             transform=axes.transAxes, fontsize=10, color=style.ink, fontweight="bold", ha="left", va="bottom",
+            parse_math=False,
         )  # fmt: skip
     return save_figure(axes, path, dots_per_inch=dots_per_inch)
 
@@ -158,8 +161,14 @@ def save_figure(axes: Axes, path: Path, *, dots_per_inch: int) -> Path:
     """Writes the figure that the axes belong to and returns the path."""
     figure = axes.get_figure(root=True)
     assert figure is not None  # noqa: S101 (axes always belong to a figure)
-    figure.savefig(path, dpi=dots_per_inch)
+    write_figure(figure, path, dots_per_inch=dots_per_inch)
     return path
+
+
+def write_figure(figure: Figure, path: Path, *, dots_per_inch: int) -> None:
+    """Writes a figure in the format of the file's ending; a picture is whole or not there."""
+    kind = path.suffix.lower().removeprefix(".")
+    replace_file(path, lambda temporary: figure.savefig(temporary, dpi=dots_per_inch, format=kind))
 
 
 def prepare_axes(axes: Axes, style: Style) -> None:
@@ -202,8 +211,18 @@ def _draw_title(axes: Axes, scene: Scene, step: int, style: Style) -> None:
     facts = [scene.source, *scene.tags, f"{num_observed} road users", f"t = {time_s:+.1f} s" if time_s else "now"]
     # Offsets in points, as font sizes are: the lines never touch, however small the picture is.
     above: dict[str, Any] = {"xycoords": "axes fraction", "textcoords": "offset points", "annotation_clip": False}
-    axes.annotate(scene.id, (0, 1), (0, 18), fontsize=13, fontweight="bold", color=style.ink, va="bottom", **above)
-    axes.annotate("  ·  ".join(facts), (0, 1), (0, 5), fontsize=9, color=style.faint_ink, va="bottom", **above)
+    above |= {"va": "bottom", "parse_math": False}
+    axes.annotate(shown_text(scene.id), (0, 1), (0, 18), fontsize=13, fontweight="bold", color=style.ink, **above)
+    axes.annotate(shown_text("  ·  ".join(facts)), (0, 1), (0, 5), fontsize=9, color=style.faint_ink, **above)
+
+
+def shown_text(text: str) -> str:
+    """Text from data as a picture shows it: one line, not too long.
+
+    To be drawn with `parse_math=False`: matplotlib would take a scene id such as "$a" for mathematics.
+    """
+    line = "".join(letter if letter.isprintable() else " " for letter in text)
+    return line if len(line) <= _MAX_LETTERS else f"{line[: _MAX_LETTERS - 1]}…"
 
 
 def _draw_legend(axes: Axes, scene: Scene, step: int, style: Style) -> None:

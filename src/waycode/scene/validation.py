@@ -27,6 +27,11 @@ from waycode.scene.types import (
 
 _MAX_EXTENT_M = 16_384.0  # float32 resolves 1/1024 m up to here
 MAX_SPEED_MPS = 100.0
+# Beyond these nothing on a road is measured, and sums of squares in float32 stay finite.
+_MAX_SIZE_M = 200.0  # of a road user, and of a lane's width
+_MAX_ORIGIN_M = 1e8  # the circumference of the earth has 4e7
+_DT_RANGE_S = (1e-4, 60.0)
+_MAX_STEPS = 100_000
 _LINES_AND_POLYGONS = {
     "road_lines": 2, "road_edges": 2, "crosswalks": 3, "speed_bumps": 3, "driveways": 3, "drivable_areas": 3,
 }  # the least number of points of each  # fmt: skip
@@ -111,13 +116,15 @@ def _scene_faults(scene: Scene) -> Iterator[str]:
         if not getattr(scene, name):
             yield f"{name} is empty"
         yield from _text_faults(name, (getattr(scene, name),))
-    if not (np.isfinite(scene.dt_s) and scene.dt_s > 0):
-        yield f"dt_s is {scene.dt_s}, expected a positive number of seconds"
+    if not _DT_RANGE_S[0] <= scene.dt_s <= _DT_RANGE_S[1]:
+        yield f"dt_s is {scene.dt_s}, expected {_DT_RANGE_S[0]:g} to {_DT_RANGE_S[1]:g} seconds"
+    if np.ndim(scene.tracks.valid) == 2 and scene.num_steps > _MAX_STEPS:
+        yield f"there are {scene.num_steps} steps, expected at most {_MAX_STEPS}"
     if np.ndim(scene.tracks.valid) == 2 and not 0 <= scene.current_step < scene.num_steps:
         yield f"current_step is {scene.current_step}, expected 0 to {scene.num_steps - 1}"
     origin = scene.origin_m
-    if not (isinstance(origin, tuple) and len(origin) == 2 and np.all(np.isfinite(origin))):
-        yield f"origin_m is {origin}, expected a pair of finite metres"
+    if not (isinstance(origin, tuple) and len(origin) == 2 and np.all(np.abs(origin) <= _MAX_ORIGIN_M)):
+        yield f"origin_m is {origin}, expected a pair of metres of at most {_MAX_ORIGIN_M:g}"
     yield from _text_faults("tags", scene.tags)
     yield from _rebuild_faults(scene.rebuild)
 
@@ -171,8 +178,7 @@ def _value_faults(tracks: Tracks) -> Iterator[str]:
     if fastest > MAX_SPEED_MPS:
         yield f"tracks move at {fastest:.0f} m/s, expected at most {MAX_SPEED_MPS:.0f}"
     for name in ("length_m", "width_m"):
-        if not _all_positive(getattr(tracks, name)):
-            yield f"tracks.{name} has values that are not positive"
+        yield from _size_faults(f"tracks.{name}", getattr(tracks, name), _MAX_SIZE_M)
 
 
 def _lane_faults(lanes: Lanes) -> Iterator[str]:
@@ -180,8 +186,8 @@ def _lane_faults(lanes: Lanes) -> Iterator[str]:
     yield from _length_faults("lanes", lanes, L=count)
     yield from _id_faults("lanes.ids", lanes.ids)
     yield from _enum_faults("lanes.types", lanes.types, LaneType)
-    yield from _known_faults("lanes.speed_limit", lanes.speed_limit_mps, lanes.speed_limit_known)
-    yield from _known_faults("lanes.width", lanes.width_m, lanes.width_known)
+    yield from _known_faults("lanes.speed_limit", lanes.speed_limit_mps, lanes.speed_limit_known, MAX_SPEED_MPS)
+    yield from _known_faults("lanes.width", lanes.width_m, lanes.width_known, _MAX_SIZE_M)
     if len(lanes.centrelines) != count:
         yield f"lanes.centrelines has {len(lanes.centrelines)} polylines, expected {count}"
     yield from _polyline_faults("lanes.centrelines", lanes.centrelines, 2)
@@ -192,11 +198,10 @@ def _lane_faults(lanes: Lanes) -> Iterator[str]:
             yield f"lanes.{name} is given, but graph_origin says that there is none"
 
 
-def _known_faults(name: str, values: np.ndarray, known: np.ndarray) -> Iterator[str]:
+def _known_faults(name: str, values: np.ndarray, known: np.ndarray, most: float) -> Iterator[str]:
     if values.shape != known.shape:
         return  # reported already
-    if not _all_positive(values[known]):
-        yield f"{name} has known values that are not positive"
+    yield from _size_faults(name, values[known], most, which="known values")
     if np.any(values[~known] != 0):
         yield f"{name} has values where it is not known, expected zeros"
 
@@ -262,8 +267,11 @@ def _duplicate_faults(name: str, rows: np.ndarray) -> Iterator[str]:
         yield f"{name} has duplicates"
 
 
-def _all_positive(values: np.ndarray) -> bool:
-    return bool(np.all((values > 0) & np.isfinite(values)))
+def _size_faults(name: str, values: np.ndarray, most: float, *, which: str = "values") -> Iterator[str]:
+    if not np.all((values > 0) & np.isfinite(values)):
+        yield f"{name} has {which} that are not positive"
+    elif np.any(values > most):
+        yield f"{name} has {which} up to {values.max():g}, expected at most {most:g}"
 
 
 def _enum_faults(name: str, values: np.ndarray, kind: type[IntEnum]) -> Iterator[str]:

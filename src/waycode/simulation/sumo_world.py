@@ -6,24 +6,23 @@ Axes: U road users, G signals.
 
 import multiprocessing
 import signal
-import tempfile
 import weakref
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from multiprocessing.process import BaseProcess
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float, Int8
 
+from waycode.dataset.files import temporary_folder
 from waycode.scene import Scene
 from waycode.simulation.errors import SimulationError, require_ego
 from waycode.simulation.sumo_bodies import SHADOW_CLEARANCE_M, MotorLanes, Placement
 from waycode.sources.sumo.demand import RoadUserType
-from waycode.sources.sumo.episode import rebuild_traffic, signal_links
+from waycode.sources.sumo.episode import SUMO_FOLDER_PREFIX, rebuild_traffic, signal_links
 from waycode.sources.sumo.netconvert import ConnectionInfo
 from waycode.sources.sumo.recording import SUMO_STEP_S, SumoTrafficPlan, heading_from_sumo, simulation
 from waycode.sources.sumo.slow_spells import SlowSpellController
@@ -49,10 +48,10 @@ class SumoObservation:
 @contextmanager
 def start_world(scene: Scene) -> Iterator["LiveWorld"]:
     """Builds the scene's world from its seed and simulates it up to the current step."""
-    with tempfile.TemporaryDirectory(prefix="waycode-sumo-") as name:
-        traffic, window = rebuild_traffic(scene, Path(name))
+    with temporary_folder(SUMO_FOLDER_PREFIX) as folder:
+        traffic, window = rebuild_traffic(scene, folder)
         links = signal_links(scene, traffic.network)
-        with simulation(traffic, Path(name)) as sumo:
+        with simulation(traffic, folder) as sumo:
             spells, step = SlowSpellController(traffic.spells), window.steps.start + scene.current_step + 1
             for past in range(step):
                 spells.before_step(sumo, past * SUMO_STEP_S)

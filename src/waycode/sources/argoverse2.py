@@ -9,7 +9,6 @@ stays unknown. A motorcyclist is a narrow VEHICLE, because it drives in lanes wi
 static and unknown objects are OTHER.
 """
 
-import json
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from fnmatch import fnmatch
@@ -22,10 +21,11 @@ import pyarrow.parquet as pq
 import shapely
 from jaxtyping import Float
 
+from waycode.dataset.files import parse_json
 from waycode.scene import EdgeType, GraphOrigin, Lanes, LaneType, LineType, MapFeatures, Scene, TrackType, as_pairs
 from waycode.scene.frames import POSITION_STEP_M, snap
 from waycode.scene.geometry import arclengths, directions, interpolate, resample
-from waycode.sources.base import SourceError, find_files, read_all
+from waycode.sources.base import SourceError, find_files, read_all, reading
 from waycode.sources.world import (
     WorldTracks,
     border_lines,
@@ -73,10 +73,13 @@ _LINE_TYPES = {
     "DASH_SOLID_YELLOW": LineType.PASSING_DOUBLE_YELLOW,
     "SOLID_DASH_YELLOW": LineType.PASSING_DOUBLE_YELLOW,
 }  # other marks (blue, dash and solid white) are UNKNOWN; "NONE" is no line
-_TRACK_COLUMNS = (
-    "track_id", "object_type", "object_category", "timestep", "position_x", "position_y", "heading", "velocity_x",
-    "velocity_y", "scenario_id", "num_timestamps", "city",
-)  # fmt: skip
+_TEXT, _WHOLE, _NUMBER = pa.string(), pa.int64(), pa.float64()
+_TRACK_COLUMNS = {
+    "track_id": _TEXT, "object_type": _TEXT, "object_category": _WHOLE, "timestep": _WHOLE, "position_x": _NUMBER,
+    "position_y": _NUMBER, "heading": _NUMBER, "velocity_x": _NUMBER, "velocity_y": _NUMBER, "scenario_id": _TEXT,
+    "num_timestamps": _WHOLE, "city": _TEXT,
+}  # fmt: skip
+_MAX_STEPS = 10_000  # the format has 110; a damaged number must not ask for all memory
 
 _Json = Mapping[str, Any]
 
@@ -98,15 +101,12 @@ class Argoverse2Source:
 
     def read(self, reference: str) -> Scene:
         file = Path(reference)
-        table = _read_table(file)
-        world_map = _read_map(file)
-        samples = {name: table.column(name).to_numpy() for name in _TRACK_COLUMNS}
-        tracks = _tracks(samples, file)
-        origin_m = tracks.origin_m()
-        try:
-            features = _map_features(world_map, origin_m)
-        except (LookupError, TypeError, ValueError, shapely.errors.ShapelyError) as error:
-            raise SourceError(f"the map of {file} cannot be converted ({error!r}): is the file complete?") from error
+        with reading(file):
+            samples = _read_samples(file)
+            tracks = _tracks(samples, file)
+            origin_m = tracks.origin_m()
+            with reading("its map cannot be converted"):
+                features = _map_features(_read_map(file), origin_m)
         return Scene(
             id=str(samples["scenario_id"][0]),
             source=self.name,
@@ -122,6 +122,20 @@ class Argoverse2Source:
 def read(paths: str | Path | Sequence[str | Path]) -> Iterator[Scene]:
     """All scenes under the given paths, one at a time."""
     return read_all(Argoverse2Source(paths))
+
+
+def _read_samples(file: Path) -> dict[str, np.ndarray]:
+    """The columns of the tracks, each of its type: a file may hold text where numbers belong."""
+    table = _read_table(file)
+    samples = {}
+    for name, kind in _TRACK_COLUMNS.items():
+        with reading(f"column {name}"):
+            column = table.column(name)
+            is_text = pa.types.is_string(column.type) or pa.types.is_large_string(column.type)
+            if is_text != (kind is _TEXT) or column.null_count:
+                raise SourceError(f"it holds {column.type} with {column.null_count} nulls, expected {kind} without")
+            samples[name] = column.cast(kind).to_numpy()
+    return samples
 
 
 def _read_table(file: Path) -> pa.Table:
@@ -143,8 +157,8 @@ def _read_map(file: Path) -> _Json:
     if len(maps) != 1:
         raise SourceError(f"{file.parent} has {len(maps)} files log_map_archive_*.json, expected one")
     try:
-        content = json.loads(maps[0].read_text())
-    except (OSError, UnicodeDecodeError, json.JSONDecodeError) as error:
+        content = parse_json(maps[0].read_bytes())
+    except (OSError, ValueError) as error:
         raise SourceError(f"{maps[0]} cannot be read as JSON ({error})") from error
     missing = [name for name in ("lane_segments", "drivable_areas", "pedestrian_crossings") if name not in content]
     if missing:
@@ -155,10 +169,9 @@ def _read_map(file: Path) -> _Json:
 def _tracks(samples: _Json, file: Path) -> WorldTracks:
     """Tracks in the order of their first row in the file."""
     num_steps, step = int(samples["num_timestamps"][0]), samples["timestep"]
-    if num_steps <= _CURRENT_STEP or step.min() < 0 or step.max() >= num_steps:
-        raise SourceError(
-            f"{file} has steps {step.min()} to {step.max()} of {num_steps}, expected {_CURRENT_STEP + 1} or more"
-        )
+    if not _CURRENT_STEP < num_steps <= _MAX_STEPS or step.min() < 0 or step.max() >= num_steps:
+        found = f"steps {step.min()} to {step.max()} of {num_steps}"
+        raise SourceError(f"{file} has {found}, expected {_CURRENT_STEP + 1} to {_MAX_STEPS} steps")
     index_of: dict[str, int] = {}
     row = np.array([index_of.setdefault(str(track_id), len(index_of)) for track_id in samples["track_id"]], np.int64)
     _, first = np.unique(row, return_index=True)
@@ -190,17 +203,21 @@ def _tracks(samples: _Json, file: Path) -> WorldTracks:
 
 
 def _map_features(world: _Json, origin_m: tuple[float, float]) -> MapFeatures:
-    segments = list(world["lane_segments"].values())
-    lines = _road_lines(segments)
-    areas = [shapely.polygons(_points(area["area_boundary"])) for area in world["drivable_areas"].values()]
-    edges = _without_caps(border_lines(union(areas)), _cut_ends(segments)) if areas else []
+    with reading("lane_segments"):
+        segments = list(world["lane_segments"].values())
+        lines, lanes, ends = _road_lines(segments), _lanes(segments, origin_m), _cut_ends(segments)
+    with reading("drivable_areas"):
+        areas = [shapely.polygons(_points(area["area_boundary"])) for area in world["drivable_areas"].values()]
+        edges = _without_caps(border_lines(union(areas)), ends) if areas else []
+    with reading("pedestrian_crossings"):
+        crosswalks = [_crosswalk(crossing) for crossing in world["pedestrian_crossings"].values()]
     return MapFeatures(
-        lanes=_lanes(segments, origin_m),
+        lanes=lanes,
         road_lines=scene_polylines([points for points, _ in lines], origin_m),
         road_line_types=np.array([kind for _, kind in lines], np.int8),
         road_edges=scene_polylines(edges, origin_m),
         road_edge_types=np.full(len(edges), EdgeType.BOUNDARY, np.int8),
-        crosswalks=scene_polylines(map(_crosswalk, world["pedestrian_crossings"].values()), origin_m),
+        crosswalks=scene_polylines(crosswalks, origin_m),
         drivable_areas=scene_polylines(rings(areas), origin_m),
     )
 

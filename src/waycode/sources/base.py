@@ -3,14 +3,17 @@
 import pickle
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Protocol, runtime_checkable
+from typing import Any, Protocol, TypeVar, runtime_checkable
 
 from waycode.dataset.dataset import DatasetInfo, ShardContents, write_dataset
+from waycode.dataset.files import describe
 from waycode.dataset.storage import same_scene, scene_from_row, scenes_to_table
 from waycode.scene import InvalidScene, Scene, WaycodeError
 
+Reference = TypeVar("Reference")
 _SCENES_PER_SHARD = 32  # reading one scene opens its whole shard, which takes 2 ms with 32 scenes
 
 
@@ -38,6 +41,53 @@ class Source(Protocol):
     def read(self, reference: Any) -> Scene:
         """Reads one scene, or raises `SourceError`."""
         ...
+
+
+@contextmanager
+def reading(place: object) -> Iterator[None]:
+    """Turns whatever is raised within into a `SourceError` that begins with the place.
+
+    Damaged files show themselves in errors of many kinds, those of numpy, shapely, Arrow and GDAL among them: there is
+    no list of them to catch. Places nest: "scene.json: objects[3]: KeyError: 'type'".
+
+    Args:
+        place: the file, or the part of it, that is being read.
+    """
+    try:
+        yield
+    except SourceError as error:
+        if str(place) in str(error):
+            raise
+        raise SourceError(f"{place}: {error}") from error
+    except InvalidScene:
+        raise
+    except Exception as error:
+        raise SourceError(f"{place}: {describe(error)}") from error
+
+
+def list_files(
+    files: Sequence[Path], list_one: Callable[[Path], list[Reference]], *, damaged: Callable[[Path], Reference]
+) -> list[Reference]:
+    """References of the scenes of all files. One damaged file does not hide the scenes of the others.
+
+    Args:
+        files: in the order of the references.
+        list_one: references of the scenes of a file.
+        damaged: the one reference of a file that cannot be listed; reading it must raise the reason. If no file can be
+            listed, the reason is raised here.
+    """
+    found: list[Reference] = []
+    reasons: list[SourceError] = []
+    for file in files:
+        try:
+            with reading(file):
+                found += list_one(file)
+        except SourceError as error:
+            reasons.append(error)
+            found.append(damaged(file))
+    if reasons and len(reasons) == len(files):
+        raise reasons[0]
+    return found
 
 
 def read_all(source: Source) -> Iterator[Scene]:
@@ -197,8 +247,9 @@ def _convert_chunk(task: _ConversionTask) -> ShardContents:
     rejected: Counter[str] = Counter()
     for reference in task.references:
         try:
-            scene = task.source.read(reference)
-            scene.validate()
+            with reading(reference):
+                scene = task.source.read(reference)
+                scene.validate()
         except (SourceError, InvalidScene) as error:
             if not task.skip_bad:
                 raise

@@ -4,21 +4,22 @@ The format has no lane graph, which is inferred from the centrelines, and no spe
 """
 
 import gzip
-import json
 import lzma
 import zlib
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import KW_ONLY, dataclass, replace
+from operator import index
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from waycode.dataset.files import parse_json
 from waycode.scene import GraphOrigin, Scene, SignalState, TrackType
 from waycode.scene.frames import wrap_angle
 from waycode.scene.lane_inference import infer_lane_graph
-from waycode.sources.base import SourceError, find_files, read_all
+from waycode.sources.base import SourceError, find_files, read_all, reading
 from waycode.sources.womd.raw import FEATURE_KINDS, RawFeature, RawSignal, make_map, make_signals, make_tracks
 from waycode.sources.world import WorldTracks
 
@@ -36,6 +37,9 @@ class GpuDriveSource:
     """Scenes of JSON files."""
 
     paths: str | Path | Sequence[str | Path]  # files, and folders that are searched recursively
+    _: KW_ONLY
+    # A file that is larger when unpacked is refused: 10 kB can hold gigabytes. Waymo's scenes have 2 to 30 MB.
+    max_unpacked_mb: int = 256
 
     @property
     def name(self) -> str:
@@ -47,15 +51,10 @@ class GpuDriveSource:
 
     def read(self, reference: str) -> Scene:
         """Reads one file. Raises `SourceError` that names it."""
-        content = _load(Path(reference))
-        try:
-            return _scene_of(content, fallback_id=Path(reference).name.split(".json")[0])
-        except SourceError as error:
-            raise SourceError(f"{reference}: {error}") from error
-        except (KeyError, TypeError, ValueError, IndexError, AttributeError) as error:
-            raise SourceError(
-                f"{reference} is not a scene in GPUDrive's format ({type(error).__name__}: {error})"
-            ) from error
+        with reading(reference):
+            content = _load(Path(reference), max_bytes=self.max_unpacked_mb * 10**6)
+            with reading("not a scene in GPUDrive's format"):
+                return _scene_of(content, fallback_id=Path(reference).name.split(".json")[0])
 
 
 def read(paths: str | Path | Sequence[str | Path]) -> Iterator[Scene]:
@@ -63,10 +62,14 @@ def read(paths: str | Path | Sequence[str | Path]) -> Iterator[Scene]:
     return read_all(GpuDriveSource(paths))
 
 
-def _load(path: Path) -> Any:
-    unpack = {".gz": gzip.decompress, ".xz": lzma.decompress}.get(path.suffix, bytes)
+def _load(path: Path, *, max_bytes: int) -> Any:
+    openers: dict[str, Callable[..., Any]] = {".gz": gzip.open, ".xz": lzma.open}
     try:
-        return json.loads(unpack(path.read_bytes()))
+        with openers.get(path.suffix, open)(path, "rb") as file:
+            text = file.read(max_bytes + 1)
+        if len(text) > max_bytes:
+            raise ValueError(f"it has more than max_unpacked_mb = {max_bytes // 10**6} MB when unpacked")
+        return parse_json(text)
     except (OSError, EOFError, lzma.LZMAError, zlib.error, ValueError) as error:
         raise SourceError(f"{path} cannot be read ({error}): expected JSON, plain or packed as .gz or .xz") from error
 
@@ -91,10 +94,14 @@ def _scene_of(content: dict[str, Any], *, fallback_id: str) -> Scene:
 
 
 def _tracks(content: dict[str, Any]) -> WorldTracks:
-    objects = content["objects"]
+    objects, metadata = content["objects"], content.get("metadata", {})
     if not objects:
         raise ValueError("`objects` is empty, expected at least one road user")
-    metadata = content.get("metadata", {})
+    with reading("objects"):
+        return _tracks_of(objects, metadata)
+
+
+def _tracks_of(objects: list[dict[str, Any]], metadata: dict[str, Any]) -> WorldTracks:
     types = [_TRACK_TYPES.get(item["type"], TrackType.OTHER) for item in objects]
     position = np.array([[(point["x"], point["y"]) for point in item["position"]] for item in objects], np.float64)
     velocity = np.array([[(point["x"], point["y"]) for point in item["velocity"]] for item in objects], np.float64)
@@ -102,11 +109,14 @@ def _tracks(content: dict[str, Any]) -> WorldTracks:
     samples = np.concatenate([position, velocity, heading[..., None]], axis=-1)  # [A, T, 5]
     # Coordinates near -10,000 m are possible: only the exact value, in both x and y, means "not observed".
     missing = (position == _NOT_OBSERVED).all(-1) | (velocity == _NOT_OBSERVED).all(-1) | (heading == _NOT_OBSERVED)
-    valid = np.array([item["valid"] for item in objects], np.bool_) & ~missing & np.isfinite(samples).all(-1)
+    given = np.array([item["valid"] for item in objects])
+    if given.dtype.kind not in "biu":  # numpy would take any text for true
+        raise ValueError(f"`valid` holds {given.flat[0]!r:.60}, expected true or false")
+    valid = given.astype(np.bool_) & ~missing & np.isfinite(samples).all(-1)
     is_vehicle = np.array(types) == TrackType.VEHICLE
     in_degrees = headings_in_degrees(heading, velocity, seen=valid, is_vehicle=is_vehicle)
     return WorldTracks(
-        ids=[str(item.get("id", index)) for index, item in enumerate(objects)],
+        ids=[str(item.get("id", number)) for number, item in enumerate(objects)],
         types=types,
         length_m=np.array([item["length"] for item in objects], np.float64),
         width_m=np.array([item["width"] for item in objects], np.float64),
@@ -114,8 +124,8 @@ def _tracks(content: dict[str, Any]) -> WorldTracks:
         heading_rad=np.radians(heading) if in_degrees else heading,
         velocity_mps=velocity,
         valid=valid,
-        to_predict=list(dict.fromkeys(item["track_index"] for item in metadata.get("tracks_to_predict", []))),
-        ego_index=metadata.get("sdc_track_index"),
+        to_predict=list(dict.fromkeys(index(item["track_index"]) for item in metadata.get("tracks_to_predict", []))),
+        ego_index=None if metadata.get("sdc_track_index") is None else index(metadata["sdc_track_index"]),
     )
 
 
@@ -152,24 +162,29 @@ def headings_in_degrees(
 
 def _features(roads: list[dict[str, Any]]) -> Iterator[RawFeature]:
     """Map features; kinds that are not in `FEATURE_KINDS` are left out."""
-    for index, road in enumerate(roads):
-        kind = road["type"]
-        if kind not in FEATURE_KINDS:
-            continue
-        geometry = road["geometry"] if isinstance(road["geometry"], list) else [road["geometry"]]
-        points = np.array([(point["x"], point["y"]) for point in geometry], np.float64).reshape(-1, 2)
-        first = _FIRST_TYPE.get(kind)
-        element = road.get("map_element_id")
-        known_type = 0 if first is None or element is None else int(element) - first
-        yield RawFeature(str(road.get("id", index)), kind, known_type, points)
+    for number, road in enumerate(roads):
+        with reading(f"roads[{number}]"):
+            kind = road["type"]
+            if kind not in FEATURE_KINDS:
+                continue
+            geometry = road["geometry"] if isinstance(road["geometry"], list) else [road["geometry"]]
+            points = np.array([(point["x"], point["y"]) for point in geometry], np.float64).reshape(-1, 2)
+            first = _FIRST_TYPE.get(kind)
+            element = road.get("map_element_id")
+            known_type = 0 if first is None or element is None else int(element) - first
+            feature = RawFeature(str(road.get("id", number)), kind, known_type, points)
+        yield feature
 
 
 def _signals(content: dict[str, Any]) -> Iterator[RawSignal]:
     """Traffic lights by lane. A state is the number of a `SignalState` or its name, such as `arrow_stop`."""
     for lane_id, light in content.get("tl_states", {}).items():
-        steps = light.get("time_index", range(len(light["state"])))
-        points = zip(light["x"], light["y"], strict=True)
-        for step, state, point in zip(steps, light["state"], points, strict=True):
-            number = state if isinstance(state, int) else SignalState[state.upper()]
-            seen = point != (_NOT_OBSERVED, _NOT_OBSERVED)
-            yield RawSignal(str(lane_id), int(step), int(number), point if seen else None)
+        found = []
+        with reading(f"tl_states of lane {lane_id:.60}"):
+            steps = light.get("time_index", range(len(light["state"])))
+            points = zip(light["x"], light["y"], strict=True)
+            for step, state, point in zip(steps, light["state"], points, strict=True):
+                number = state if isinstance(state, int) else SignalState[state.upper()]
+                seen = point != (_NOT_OBSERVED, _NOT_OBSERVED)
+                found.append(RawSignal(str(lane_id), int(step), int(number), point if seen else None))
+        yield from found

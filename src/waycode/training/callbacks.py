@@ -2,10 +2,11 @@
 
 import csv
 import json
+import math
 import time
 from collections import deque
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, fields
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +15,7 @@ import torch
 from lightning.pytorch.callbacks import Callback
 
 from waycode.dataset.dataset import Dataset
+from waycode.dataset.files import parse_json, replace_file
 from waycode.model import Model
 from waycode.model.saved import save_model
 from waycode.training.card import Effort, TrainingData, model_card
@@ -22,6 +24,7 @@ from waycode.training.module import AutoencoderModule
 
 _WRITE_EVERY = 20  # steps; each row is the mean over as many
 _SHOWN_DIGITS = 6
+_MAX_DIGITS = 12  # of the number of a step
 
 # From a model and the validation scenes to figures named `column/tokens`, and the thresholds of the variance gate.
 Validate = Callable[[Model, Dataset], tuple[dict[str, float], dict[int, float]]]
@@ -142,9 +145,9 @@ class Validation(Callback):
 
     def on_train_start(self, trainer: lightning.Trainer, pl_module: lightning.LightningModule) -> None:
         if self.table.exists():  # validations after the checkpoint will be repeated
-            rows = [line for line in self.table.read_text().splitlines() if line]
-            kept = [row for row in rows if json.loads(row)["step"] <= trainer.global_step]
-            self.table.write_text("".join(row + "\n" for row in kept))
+            rows = self.table.read_text(errors="replace").splitlines()
+            text = "".join(row + "\n" for row in rows if _step_of_json(row) <= trainer.global_step)
+            replace_file(self.table, lambda path: path.write_text(text))
 
     def on_train_batch_end(
         self, trainer: lightning.Trainer, pl_module: lightning.LightningModule, outputs: Any, batch: Any, batch_idx: int
@@ -212,9 +215,24 @@ def append_row(path: Path, report: StepReport) -> None:
 
 
 def keep_rows(path: Path, *, up_to_step: int) -> None:
-    """Drops the rows after the checkpoint that a run resumes from: these steps will be repeated."""
+    """Drops the rows after the checkpoint that a run resumes from, which will be repeated, and what is no whole row."""
     if not path.exists():
         return
-    header, *lines = path.read_text().splitlines()
-    kept = [line for line in lines if int(line.partition(",")[0]) <= up_to_step]
-    path.write_text("\n".join([header, *kept]) + "\n")
+    first, *lines = path.read_text(errors="replace").splitlines() or [""]
+    header = first if first.startswith("step,") else ",".join(one.name for one in fields(StepReport))
+    kept = [line for line in lines if line.count(",") == header.count(",") and _step_of_csv(line) <= up_to_step]
+    replace_file(path, lambda temporary: temporary.write_text("\n".join([header, *kept]) + "\n"))
+
+
+def _step_of_csv(row: str) -> float:
+    number = row.partition(",")[0]
+    return int(number) if number.isdecimal() and len(number) < _MAX_DIGITS else math.inf
+
+
+def _step_of_json(row: str) -> float:
+    """The step of a row of `validation.jsonl`; infinity for what is no whole row."""
+    try:
+        step = parse_json(row)["step"]
+    except (ValueError, TypeError, KeyError, IndexError):
+        return math.inf
+    return step if isinstance(step, int) else math.inf

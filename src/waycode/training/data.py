@@ -3,6 +3,7 @@
 A resumed run hence continues with exactly the batches of an uninterrupted one.
 """
 
+import signal
 import time
 from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
@@ -163,6 +164,15 @@ class TimedLoader:
             began = time.perf_counter()
 
 
+def _leave_signals_to_the_run(worker: int) -> None:
+    """Ignores requests to stop, which a terminal or a scheduler sends to the whole process group.
+
+    The run answers them after the current step, for which it needs this worker; it ends its workers itself.
+    """
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 class SceneData(lightning.LightningDataModule):
     """Training batches, from the trainer's current step on.
 
@@ -209,6 +219,7 @@ class SceneData(lightning.LightningDataModule):
             num_workers=self.workers,
             prefetch_factor=4 if self.workers else None,
             persistent_workers=False,
+            worker_init_fn=_leave_signals_to_the_run,
         )
         return TimedLoader(loader, self._add_wait)
 

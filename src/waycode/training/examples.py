@@ -12,6 +12,7 @@ import json
 import os
 import shutil
 from collections.abc import Callable, Mapping
+from contextlib import suppress
 from dataclasses import asdict, dataclass, fields
 from pathlib import Path
 
@@ -21,6 +22,7 @@ from safetensors.numpy import save_file
 
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.files import only_writer, remove_unfinished, replace_file
+from waycode.dataset.shards import unreadable
 from waycode.dataset.workers import run_tasks
 from waycode.features import Example, FeatureConfig, extract
 from waycode.features.extract import MapSegments
@@ -100,7 +102,9 @@ class PreparedExamples:
 
     def _part(self, index: int) -> dict[str, np.ndarray]:
         if index not in self._parts:
-            self._parts[index] = _open_arrays(_part_path(self.folder, index))
+            path = _part_path(self.folder, index)
+            with unreadable(path, hint="remove it, and it is made again"):
+                self._parts[index] = _open_arrays(path)
         return self._parts[index]
 
 
@@ -137,17 +141,29 @@ def prepare_examples(
     folder = cache / _key(dataset, features)
     folder.mkdir(parents=True, exist_ok=True)
     starts = range(0, len(dataset), _SCENES_PER_PART)
-    tasks = {}
-    with only_writer(folder):
-        remove_unfinished(folder)
-        for index, start in enumerate(starts):
-            scenes, path = range(start, min(start + _SCENES_PER_PART, len(dataset))), _part_path(folder, index)
-            if path.exists():
-                on_scenes(len(scenes))
-            else:
-                tasks[str(index)] = _Part(dataset.folder, scenes, features, path)
-        for _, count in run_tasks(tasks, _prepare_part, workers=workers if len(tasks) > 1 else 1):
-            on_scenes(count)
+    tasks = {
+        str(index): _Part(
+            dataset.folder,
+            range(start, min(start + _SCENES_PER_PART, len(dataset))),
+            features,
+            _part_path(folder, index),
+        )
+        for index, start in enumerate(starts)
+    }
+    missing = {name: part for name, part in tasks.items() if not part.out.exists()}
+    if missing:  # a complete entry needs no lock: any number of runs may read it
+        with only_writer(folder):
+            remove_unfinished(folder)
+            # Looked up again: another run may have made them before this one got the lock.
+            missing = {name: part for name, part in missing.items() if not part.out.exists()}
+            for name, part in tasks.items():
+                if name not in missing:
+                    on_scenes(len(part.scenes))
+            for _, count in run_tasks(missing, _prepare_part, workers=workers if len(missing) > 1 else 1):
+                on_scenes(count)
+    else:
+        on_scenes(len(dataset))
+    with suppress(OSError):  # the cache may be readable only
         (folder / "used").touch()
     _evict(cache, keep=folder, bound_bytes=int(bound_gb * 1e9))
     return PreparedExamples(folder, len(dataset))

@@ -10,22 +10,28 @@ from pathlib import Path
 from typing import Any
 
 import lightning
-import torch
 from lightning.fabric.utilities.exceptions import MisconfigurationException
 from lightning.pytorch.callbacks import ModelCheckpoint
 from lightning.pytorch.loggers import TensorBoardLogger
 
 from waycode.dataset.dataset import Dataset
-from waycode.dataset.files import is_leftover, only_writer, replace_file
+from waycode.dataset.files import is_leftover, only_writer, parse_json, remove_unfinished, replace_file
 from waycode.dataset.seeds import check_not_test
 from waycode.model.saved import MODEL_FOLDER, RUN_FILE, load_model
 from waycode.training.callbacks import Journal, StepReport, Stopping, Validate, Validation, ValidationReport
 from waycode.training.card import TrainingData, is_free
+from waycode.training.checkpoints import (
+    CHECKPOINT_FILE,
+    WholeCheckpoints,
+    config_in,
+    load_checkpoint,
+    newest_checkpoint,
+)
 from waycode.training.config import TrainingConfig, TrainingError, check_fit, config_as_json, config_changes
 from waycode.training.data import SceneData
 from waycode.training.module import AutoencoderModule
 
-_CHECKPOINT_FILE, _TABLE_FILE, _METRICS_FILE, _LOG_FOLDER = "last.ckpt", "validation.jsonl", "metrics.csv", "logs"
+_TABLE_FILE, _METRICS_FILE, _LOG_FOLDER = "validation.jsonl", "metrics.csv", "logs"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -60,6 +66,7 @@ class Hooks:
     on_scenes: Callable[[int], None] = lambda count: None  # number of scenes indexed before the first step
     on_step: Callable[[StepReport], None] = lambda report: None
     on_validation: Callable[[ValidationReport], None] = lambda report: None
+    on_notice: Callable[[str], None] = lambda sentence: None  # damaged files that were found, and what is used instead
     stop_requested: Callable[[], bool] = lambda: False  # asked after every step; True raises `RunStopped`
 
 
@@ -86,14 +93,14 @@ def train(
         out: folder of the run, new or empty.
         validate: computes the validation figures, such as `evaluation.reconstruction.ReconstructionFigures()`.
         init: initial weights: a bundled model's name, a model's folder or a run's folder.
-        resume: continue the run in `out` from its last checkpoint; the result is that of an uninterrupted run.
+        resume: continue the run in `out` from its newest whole checkpoint; the result is that of an uninterrupted run.
         workers: processes that read scenes; 0 reads them in this process.
         hardware: device and precision; by default what there is, in float32.
         cache: folder of prepared examples; by default that of `training.examples`.
         hooks: progress and stop requests.
     """
     hooks = hooks or Hooks()
-    _check_folder(out, config, resume=resume)
+    checkpoint = _check_folder(out, config, resume=resume, on_notice=hooks.on_notice)
     validation_data = Dataset(validation)
     for dataset in (Dataset(data), validation_data):
         check_not_test(dataset)
@@ -118,19 +125,22 @@ def train(
         validation_data, validate, journal, data=origin, model_folder=out / MODEL_FOLDER, table=out / _TABLE_FILE,
         on_report=hooks.on_validation,
     )  # fmt: skip
-    stopping = Stopping(out / _CHECKPOINT_FILE, hooks.stop_requested)
+    stopping = Stopping(out / CHECKPOINT_FILE, hooks.stop_requested)
     out.mkdir(parents=True, exist_ok=True)
     with only_writer(out), _quiet():
+        for folder in (out, out / MODEL_FOLDER):
+            remove_unfinished(folder)
         text = json.dumps(config_as_json(config), indent=1) + "\n"
         replace_file(out / RUN_FILE, lambda path: path.write_text(text))
-        _fit(module, scenes, out=out, hardware=hardware or Hardware(), callbacks=[journal, validator, stopping])
+        callbacks = [journal, validator, stopping]
+        _fit(module, scenes, out=out, checkpoint=checkpoint, hardware=hardware or Hardware(), callbacks=callbacks)
     return out / MODEL_FOLDER
 
 
 def last_step(out: Path) -> int:
-    """The step of a run's last checkpoint; 0 without one."""
-    checkpoint = out / _CHECKPOINT_FILE
-    return int(torch.load(checkpoint, weights_only=True)["global_step"]) if checkpoint.exists() else 0
+    """The step of a run's newest whole checkpoint; 0 without one."""
+    checkpoint = newest_checkpoint(out)
+    return 0 if checkpoint is None else int(load_checkpoint(checkpoint)["global_step"])
 
 
 def _fit(
@@ -138,11 +148,12 @@ def _fit(
     scenes: SceneData,
     *,
     out: Path,
+    checkpoint: Path | None,
     hardware: Hardware,
     callbacks: list[lightning.Callback],
 ) -> None:
-    """Trains from the last checkpoint, or from step 0 without one, to the last step."""
-    config, checkpoint = module.config, out / _CHECKPOINT_FILE
+    """Trains from a checkpoint, or from step 0 without one, to the last step."""
+    config = module.config
     keep = ModelCheckpoint(
         out, filename="last", every_n_train_steps=config.checkpoint_every, enable_version_counter=False
     )
@@ -153,38 +164,57 @@ def _fit(
         gradient_clip_val=config.clip_norm,
         logger=TensorBoardLogger(out, name=_LOG_FOLDER, version="tensorboard"),
         callbacks=[*callbacks, keep],
+        plugins=[WholeCheckpoints(config_as_json(config))],
         enable_model_summary=False,
         enable_progress_bar=False,
     )
     try:
         # weights_only: a checkpoint is tensors and plain values; nothing in it is ever run.
-        trainer.fit(module, scenes, ckpt_path=checkpoint if checkpoint.exists() else None, weights_only=True)
+        trainer.fit(module, scenes, ckpt_path=checkpoint, weights_only=True)
     except SystemExit as end:  # Lightning exits on Ctrl-C
         raise KeyboardInterrupt from end
-    trainer.save_checkpoint(checkpoint)
+    trainer.save_checkpoint(out / CHECKPOINT_FILE)
 
 
-def _check_folder(out: Path, config: TrainingConfig, *, resume: bool) -> None:
-    """Raises `TrainingError` for a folder that holds anything but this run."""
+def _check_folder(out: Path, config: TrainingConfig, *, resume: bool, on_notice: Callable[[str], None]) -> Path | None:
+    """The checkpoint to go on from, None for a new run. Raises `TrainingError` for a folder of something else."""
     if out.exists() and not out.is_dir():
         raise TrainingError(f"{out} is a file: expected a folder, or the name of a new one")
     path = out / RUN_FILE
-    if not path.exists():
+    if not path.exists() and not (out / CHECKPOINT_FILE).exists():
         if out.exists() and not all(is_leftover(entry) for entry in out.iterdir()):
             raise TrainingError(f"{out} is not empty and holds no run: choose another folder")
-        return
+        return None
     if not resume:
         raise TrainingError(f"{out} holds a run already: --resume goes on with it, or choose another folder")
-    # Fields that did not exist when the run began have their defaults.
-    before = _with_defaults(json.loads(path.read_text()), config_as_json(TrainingConfig()))
+    checkpoint = newest_checkpoint(out, on_notice=on_notice)
+    try:
+        before = _config_before(parse_json(path.read_bytes()))
+    except (OSError, ValueError) as error:
+        if checkpoint is None:
+            on_notice(f"{path} is damaged ({error}), and no step was kept: the run begins anew")
+            return None
+        try:
+            before = _config_before(config_in(checkpoint))
+        except ValueError as other:
+            raise TrainingError(
+                f"{path} is damaged ({error}), and {checkpoint.name} has no configuration ({other}): it is not known "
+                "which run this is, so choose another folder"
+            ) from error
+        on_notice(f"{path} is damaged ({error}): the configuration in {checkpoint.name} is compared instead")
     found = config_changes(before, config_as_json(config))
     if found:
         raise TrainingError(f"{out} holds a run with another configuration ({'; '.join(found)}): choose another folder")
+    return checkpoint
 
 
-def _with_defaults(content: dict[str, Any], defaults: dict[str, Any]) -> dict[str, Any]:
+def _config_before(content: Any, defaults: dict[str, Any] | None = None) -> dict[str, Any]:
+    """A stored configuration; fields that did not exist when the run began have their defaults."""
+    defaults = config_as_json(TrainingConfig()) if defaults is None else defaults
+    if not isinstance(content, dict):
+        raise ValueError(f"it holds {content!r:.60}, expected the settings of a run")
     groups = {name: value for name, value in defaults.items() if isinstance(value, dict)}
-    inner = {name: _with_defaults(content.get(name, {}), value) for name, value in groups.items()}
+    inner = {name: _config_before(content.get(name, {}), value) for name, value in groups.items()}
     return {**defaults, **content, **inner}
 
 

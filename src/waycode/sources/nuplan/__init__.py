@@ -21,13 +21,16 @@ import numpy as np
 from jaxtyping import Int64
 
 from waycode.scene import Scene
-from waycode.sources.base import SourceError, find_files, read_all
+from waycode.sources.base import SourceError, find_files, list_files, read_all, reading
 from waycode.sources.nuplan.crop import crop_map
 from waycode.sources.nuplan.log import NUPLAN_STEP_S, LogIndex, open_log, read_index, read_window, window_frames
 from waycode.sources.nuplan.maps import city_map, map_file
 from waycode.sources.nuplan.tracks import signals_of, world_tracks
 
 __all__ = ["NuplanReference", "NuplanSource", "read"]
+
+
+_DAMAGED = ""  # token of the one reference of a log that cannot be read
 
 
 class NuplanReference(NamedTuple):
@@ -67,23 +70,33 @@ class NuplanSource:
 
     def references(self) -> list[NuplanReference]:
         """The frames with a complete history and future, by log and time."""
-        found: list[NuplanReference] = []
         available: set[str] = set()
-        for file in find_files(self.logs, lambda name: name.endswith(".db"), expected="*.db"):
+
+        def list_one(file: Path) -> list[NuplanReference]:
             with open_log(file) as log:
                 index = read_index(log)
             available.update(*index.tags.values())
             frames = self._candidates(index)
             _, good = window_frames(index.times_us, frames, self.steps)
-            found += [NuplanReference(str(file), index.tokens[frame].hex()) for frame in frames[good]]
+            return [NuplanReference(str(file), index.tokens[frame].hex()) for frame in frames[good]]
+
+        files = find_files(self.logs, lambda name: name.endswith(".db"), expected="*.db")
+        found = list_files(files, list_one, damaged=lambda file: NuplanReference(str(file), _DAMAGED))
         wanted = self.scenario_types
         if not found and wanted is not None and available.isdisjoint(wanted):
             raise SourceError(f"no frame has a tag of {', '.join(wanted)}; there are {', '.join(sorted(available))}")
         return found
 
     def read(self, reference: NuplanReference) -> Scene:
+        with reading(reference.log):
+            return self._read(reference)
+
+    def _read(self, reference: NuplanReference) -> Scene:
         file = Path(reference.log)
         with open_log(file) as log:
+            if reference.token == _DAMAGED:
+                read_index(log)  # raises the reason
+                raise SourceError("it could not be read when its scenes were listed: has it changed since?")
             window = read_window(log, bytes.fromhex(reference.token), self.steps)
         city = city_map(str(map_file(Path(self.maps_root), window.map_names, file)))
         tracks = world_tracks(window)

@@ -12,7 +12,7 @@ from urllib.parse import quote
 import numpy as np
 from jaxtyping import Bool, Float, Int, Int64
 
-from waycode.sources.base import SourceError
+from waycode.sources.base import SourceError, reading
 
 NUPLAN_STEP_S = 0.1
 TOLERANCE_US = 35_000  # more than the jitter of a frame, less than the 50 ms to the next frame
@@ -103,16 +103,21 @@ def read_frames(log: OpenLog) -> tuple[list[bytes], Int64[np.ndarray, " n"]]:
     frames = log.rows("SELECT token, timestamp FROM lidar_pc ORDER BY timestamp, token")
     if not frames:
         raise SourceError(f"{log.file} has no frames: table lidar_pc is empty")
-    return [token for token, _ in frames], np.array([time_us for _, time_us in frames], np.int64)
+    with reading("table lidar_pc"):
+        wrong = [token for token, _ in frames if not isinstance(token, bytes)]
+        if wrong:
+            raise SourceError(f"a token is {wrong[0]!r:.60}, expected bytes")
+        return [token for token, _ in frames], np.array([time_us for _, time_us in frames], np.int64)
 
 
 def read_index(log: OpenLog) -> LogIndex:
     """Reads the frames and tags of a whole log."""
     tokens, times_us = read_frames(log)
     tags: dict[bytes, set[str]] = {}
-    for token, kind in log.rows("SELECT lidar_pc_token, type FROM scenario_tag"):
-        tags.setdefault(token, set()).add(kind)
-    return LogIndex(tokens, times_us, {token: tuple(sorted(kinds)) for token, kinds in tags.items()})
+    with reading("table scenario_tag"):
+        for token, kind in log.rows("SELECT lidar_pc_token, type FROM scenario_tag"):
+            tags.setdefault(token, set()).add(kind)
+        return LogIndex(tokens, times_us, {token: tuple(sorted(kinds)) for token, kinds in tags.items()})
 
 
 def window_frames(
@@ -161,17 +166,26 @@ def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> Log
         "SELECT lidar_pc_token, lane_connector_id, status FROM traffic_light_status WHERE lidar_pc_token IN", tokens
     )
     tags = log.rows("SELECT DISTINCT type FROM scenario_tag WHERE lidar_pc_token = ?", [token])
+    with reading("table ego_pose"):
+        poses = _numbers([row[1:] for row in ego], EGO_COLUMNS)
+    with reading("table lidar_box"):
+        numbers = _numbers([row[3:] for row in boxes], BOX_COLUMNS)
+        box_tracks = tuple(row[1].hex() for row in boxes)
+    with reading("table traffic_light_status"):
+        states = sorted((step_of[frame], int(connector), str(status)) for frame, connector, status in lights)
+    with reading("table scene"):
+        roadblocks = _roadblocks(log, token)
     return LogWindow(
         num_steps=len(steps),
         steps=np.array([step_of[row[0]] for row in ego], np.int64),
-        ego=_numbers([row[1:] for row in ego], len(EGO_COLUMNS)),
+        ego=poses,
         box_steps=np.array([step_of[row[0]] for row in boxes], np.int64),
-        boxes=_numbers([row[3:] for row in boxes], len(BOX_COLUMNS)),
-        box_tracks=tuple(row[1].hex() for row in boxes),
-        box_categories=tuple(row[2] for row in boxes),
-        lights=tuple(sorted((step_of[frame], int(connector), status) for frame, connector, status in lights)),
-        roadblocks=_roadblocks(log, token),
-        tags=tuple(sorted(kind for (kind,) in tags)),
+        boxes=numbers,
+        box_tracks=box_tracks,
+        box_categories=tuple(str(row[2]) for row in boxes),
+        lights=tuple(states),
+        roadblocks=roadblocks,
+        tags=tuple(sorted(str(kind) for (kind,) in tags)),
         map_names=_map_names(log),
     )
 
@@ -209,6 +223,10 @@ def _columns(table: str, columns: Sequence[str]) -> str:
     return ", ".join(f"{table}.{column}" for column in columns)
 
 
-def _numbers(rows: Sequence[Sequence[float | None]], width: int) -> Float[np.ndarray, "n k"]:
+def _numbers(rows: Sequence[Sequence[Any]], columns: Sequence[str]) -> Float[np.ndarray, "n k"]:
     """Rows as an array; missing values are NaN."""
-    return np.array(rows, np.float64).reshape(-1, width)
+    for row in rows:
+        for column, value in zip(columns, row, strict=True):
+            if not (value is None or isinstance(value, (int, float))):
+                raise SourceError(f"column {column} holds {value!r:.60}, expected a number")
+    return np.array(rows, np.float64).reshape(-1, len(columns))

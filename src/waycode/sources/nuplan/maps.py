@@ -5,7 +5,6 @@ Layers refer to each other's rows by `fid`. A lane connector continues lane `exi
 `entry_lane_fid`. The lanes of a group are numbered (`lane_index`) from left to right.
 """
 
-import json
 import re
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -16,13 +15,16 @@ from typing import Any
 import numpy as np
 import shapely
 
+from waycode.dataset.files import describe, parse_json
 from waycode.scene import LaneType
-from waycode.sources.base import SourceError
+from waycode.sources.base import SourceError, reading
 
 _VERSIONS_FILE = "nuplan-maps-v1.0.json"
 _STOP_SIGN = 1  # of stop_polygon_type_fid: 0 crossing, 1 stop sign, 2 traffic light, 3 turn stop, 4 yield
 _LANE_TYPES = {0: LaneType.STREET, 1: LaneType.BIKE}  # of lane_type_fid
 _CACHED_CITIES = 4  # nuPlan has four cities: each worker reads a map at most once
+
+_SQLITE_MAGIC = b"SQLite format 3\0"
 
 _LAYERS: Mapping[str, tuple[str, ...]] = {
     "baseline_paths": ("lane_fid", "lane_connector_fid"),
@@ -159,15 +161,20 @@ def map_file(maps_root: Path, names: Sequence[str], log: Path) -> Path:
 def _version(maps_root: Path, name: str) -> str | None:
     """The version of a city's map by the list in the maps folder."""
     try:
-        listed = json.loads((maps_root / _VERSIONS_FILE).read_text())
+        listed = parse_json((maps_root / _VERSIONS_FILE).read_bytes())
         return str(listed[name]["version"])
-    except (OSError, json.JSONDecodeError, KeyError, TypeError):
+    except (OSError, ValueError, KeyError, TypeError):
         return None
 
 
 @lru_cache(maxsize=_CACHED_CITIES)
 def city_map(file: str) -> CityMap:
     """Reads a map. Each process caches the last few."""
+    with reading(file):
+        return _city_map(file)
+
+
+def _city_map(file: str) -> CityMap:
     layers = _read_layers(file)
     lanes = [*_lanes(layers), *_connectors(layers)]
     if not lanes:
@@ -193,6 +200,7 @@ def _read_layers(file: str) -> dict[str, Any]:
         import pyogrio
     except ImportError as error:
         raise SourceError("nuPlan's maps need geopandas and pyogrio: pip install 'waycode[nuplan]'") from error
+    _check_geopackage(Path(file))
     try:
         present = set(pyogrio.list_layers(file)[:, 0])
         missing = [name for name in ("meta", *_LAYERS) if name not in present]
@@ -206,8 +214,27 @@ def _read_layers(file: str) -> dict[str, Any]:
             )
         wanted = {**_LAYERS, **{name: columns for name, columns in _OPTIONAL_LAYERS.items() if name in present}}
         return {name: _read_layer(file, name, columns, systems.iloc[0]) for name, columns in wanted.items()}
-    except (pyogrio.errors.DataSourceError, pyogrio.errors.DataLayerError, KeyError) as error:
-        raise SourceError(f"{file} cannot be read as a nuPlan map ({error})") from error
+    except SourceError:
+        raise
+    except Exception as error:  # of GDAL, PROJ, GEOS and pandas
+        raise SourceError(f"{file} cannot be read as a nuPlan map ({describe(error)})") from error
+
+
+def _check_geopackage(file: Path) -> None:
+    """Raises `SourceError` unless the file is an SQLite file that GDAL takes for a GeoPackage.
+
+    GDAL takes a file for what it contains, whatever its name: a few lines of text under this name could make it open
+    other files or addresses. Only its driver for GeoPackages, which reads nothing but the file itself, may get it.
+    """
+    import pyogrio
+
+    with file.open("rb") as content:
+        header = content.read(len(_SQLITE_MAGIC))
+    if header != _SQLITE_MAGIC:
+        raise SourceError(f"{file} cannot be read as a nuPlan map: expected a GeoPackage, which is an SQLite file")
+    driver = pyogrio.read_info(file, layer=0)["driver"] if len(pyogrio.list_layers(file)) else "GPKG"
+    if driver != "GPKG":
+        raise SourceError(f"{file} cannot be read as a nuPlan map: GDAL takes it for {driver}, expected GPKG")
 
 
 def _read_layer(file: str, layer: str, columns: Sequence[str], system: str) -> Any:
@@ -222,7 +249,8 @@ def _read_layer(file: str, layer: str, columns: Sequence[str], system: str) -> A
     if table.crs is None:
         raise SourceError(f"{file}: layer {layer} does not say in which coordinates it is stored")
     table = table[table["geometry"].notna() & ~table["geometry"].is_empty]
-    return table.to_crs(system)
+    with reading(f"layer {layer}"):
+        return table.to_crs(system)
 
 
 def _lanes(layers: Mapping[str, Any]) -> Iterator[MapLane]:

@@ -5,13 +5,13 @@ closed-loop simulation. SUMO's saved states do not reproduce a run, so it is alw
 """
 
 import json
-import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float
 
+from waycode.dataset.files import temporary_folder
 from waycode.scene import Scene
 from waycode.sources.base import SourceError
 from waycode.sources.sumo.demand import MOTOR_MODES, draw_demand
@@ -22,6 +22,7 @@ from waycode.sources.sumo.road_map import RoadMap, build_road_map
 from waycode.sources.sumo.slow_spells import draw_spells
 from waycode.sources.sumo.smoothing import BodyMotion, walking_motion, wheeled_motion
 
+SUMO_FOLDER_PREFIX = "waycode-sumo-"  # of temporary folders
 _WARM_UP_S = 25.0  # until the first vehicles have met in the middle of the network
 _RECORDED_S = 45.0  # times at which windows may start
 GENERATOR_VERSION = 2  # raised when the same seed gives other scenes. Version 2 added slow spells
@@ -94,10 +95,10 @@ def plan_traffic(seed: EpisodeSeed, *, folder: Path, window_s: float) -> SumoTra
 
 def run_episode(seed: EpisodeSeed, *, window_s: float) -> Episode:
     """Builds the network, simulates the traffic and smooths its motion; `window_s` is the length of a scene."""
-    with tempfile.TemporaryDirectory(prefix="waycode-sumo-") as name:
-        traffic = plan_traffic(seed, folder=Path(name), window_s=window_s)
+    with temporary_folder(SUMO_FOLDER_PREFIX) as folder:
+        traffic = plan_traffic(seed, folder=folder, window_s=window_s)
         roads = build_road_map(traffic.network)
-        recording = record(traffic, Path(name))
+        recording = record(traffic, folder)
     shape = (len(recording.tracks), recording.num_steps)
     position, velocity = np.zeros((2, *shape, 2))
     heading, valid = np.zeros(shape), np.zeros(shape, np.bool_)

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from waycode.scene import Scene
-from waycode.sources.base import SourceError, find_files, read_all
+from waycode.sources.base import find_files, list_files, read_all, reading
 from waycode.sources.womd.scenario import parse_scenario, scene_of
 from waycode.sources.womd.tfrecord import read_record, record_offsets
 
@@ -28,17 +28,17 @@ class WomdSource:
     def references(self) -> list[tuple[str, int]]:
         """(file, byte offset) of every record, and of every damaged place where a record should be."""
         found = find_files(self.paths, lambda name: ".tfrecord" in name, expected="*.tfrecord*")
-        return [(str(path), offset) for path in found for offset in record_offsets(path)]
+        return list_files(
+            found,
+            lambda path: [(str(path), offset) for offset in record_offsets(path)],
+            damaged=lambda path: (str(path), 0),
+        )
 
     def read(self, reference: tuple[str, int]) -> Scene:
         """Reads the record at a byte offset. Raises `SourceError` that names the file and the offset."""
         path, offset = reference
-        place = f"{path}, record at byte {offset}"
-        record = read_record(Path(path), offset)
-        try:
-            return scene_of(parse_scenario(record), source_name=self.name)
-        except (SourceError, ValueError, IndexError) as error:
-            raise SourceError(f"{place}: {error}") from error
+        with reading(path), reading(f"{path}, record at byte {offset}"):
+            return scene_of(parse_scenario(read_record(Path(path), offset)), source_name=self.name)
 
 
 def read(paths: str | Path | Sequence[str | Path]) -> Iterator[Scene]:

@@ -59,6 +59,12 @@ def read_record(path: Path, offset: int) -> bytes:
     return payload
 
 
+def framed(payload: bytes) -> bytes:
+    """A payload as a record."""
+    checksum, length = _masked_crc32c(), struct.pack("<Q", len(payload))
+    return length + _FOOTER.pack(checksum(length)) + payload + _FOOTER.pack(checksum(payload))
+
+
 def _record_length(file: BinaryIO, offset: int, checksum: Callable[[bytes], int]) -> int | None:
     """The length in the header at a byte offset; None if the header is incomplete or its checksum is wrong."""
     file.seek(offset)

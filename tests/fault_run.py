@@ -1,0 +1,221 @@
+"""Kills, full disks and folders that cannot be written, for every command that writes: COMMAND FOLDER SEED KILLS FULL.
+
+A program of its own, which imports everything once and forks a process per trial. A kill comes at a random change of a
+file, which is where damage is done: the audit hook of Python sees them. A full disk is a limit on the size of files.
+Prints a sentence per trial that broke a promise, and the number of trials last.
+"""
+
+import os
+import resource
+import signal
+import sys
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+_WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
+_CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate")
+_KILLED, _REFUSED = -signal.SIGKILL, 2
+
+
+@dataclass(frozen=True)
+class Command:
+    """A command that writes, and what it leaves behind that matters."""
+
+    arguments: Callable[[Path, Path], list[str]]  # from the folder of inputs and the folder to write
+    result: Callable[[Path], Any]  # of the written folder; equal for equal runs
+    goes_on: tuple[str, ...] = ()  # further arguments of a run that goes on
+
+
+def in_child(
+    arguments: list[str], out: Path, *, kill_at: int | None = None, max_bytes: int | None = None
+) -> tuple[int, int, str]:
+    """Runs a command in a process of its own: its exit code, the number of changes to files, and its stderr."""
+    read_end, write_end = os.pipe()
+    said = out.with_name(f"{out.name}.stderr")
+    pid = os.fork()
+    if pid == 0:
+        os.close(read_end)
+        os.dup2(os.open(os.devnull, os.O_WRONLY), 1)
+        os.dup2(os.open(said, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600), 2)
+        changes = 0
+
+        def on_event(event: str, details: tuple[Any, ...]) -> None:
+            nonlocal changes
+            is_write = event == "open" and isinstance(details[2], int) and bool(details[2] & _WRITING)
+            if (is_write or event in _CHANGES) and str(details[0]).startswith(str(out)):
+                changes += 1
+                if changes == kill_at:
+                    os.kill(os.getpid(), signal.SIGKILL)
+
+        sys.addaudithook(on_event)
+        if max_bytes is not None:
+            resource.setrlimit(resource.RLIMIT_FSIZE, (max_bytes, max_bytes))
+        code = 99
+        try:
+            from waycode.cli import main
+
+            code = main(arguments)
+        except BaseException as error:  # whatever it is, it is a finding
+            os.write(2, f"Traceback: {type(error).__name__}: {error}\n".encode())
+        os.write(write_end, changes.to_bytes(8, "big"))
+        os._exit(code)
+    os.close(write_end)
+    changes = int.from_bytes(os.read(read_end, 8), "big")
+    os.close(read_end)
+    code = os.waitstatus_to_exitcode(os.waitpid(pid, 0)[1])
+    return code, changes, said.read_text(errors="replace")
+
+
+def dataset_bytes(out: Path) -> Mapping[str, bytes]:
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+
+
+def trained_weights(out: Path) -> Any:
+    import torch
+
+    checkpoint = torch.load(out / "last.ckpt", weights_only=True)
+    steps = [line.split(",")[0] for line in (out / "validation.jsonl").read_text().splitlines()]
+    leftovers = [path.name for path in out.rglob(".*")]
+    return {name: value.numpy().tobytes() for name, value in checkpoint["state_dict"].items()}, steps, leftovers
+
+
+def scores(out: Path) -> Any:
+    import pyarrow.parquet as pq
+
+    table = pq.read_table(out / "scores.parquet")
+    rows = table.drop_columns([name for name in table.schema.names if name == "planning_s"]).to_pylist()
+    return rows, sorted(path.name for path in out.iterdir())
+
+
+def report(out: Path) -> Any:
+    import json
+
+    content = json.loads((out / "reconstruction.json").read_text())
+    return content["table"], sorted(path.name for path in out.iterdir())
+
+
+def _sample() -> str:
+    from waycode.demo import bundled_dataset
+
+    return str(bundled_dataset().folder)
+
+
+def _train(inputs: Path, out: Path) -> list[str]:
+    fast = ["--workers", "0", "--threads", "1", "--val-scenes", "1", "--set", "scenes_per_batch=1", "--steps", "4"]
+    every = ["--set", "checkpoint_every=1", "--set", "validate_every=2", "--cache", str(inputs / "cache"), "--resume"]
+    return ["train", "tiny", "--data", _sample(), "--val", _sample(), "--out", str(out), *fast, *every]
+
+
+COMMANDS: dict[str, Command] = {
+    "convert": Command(
+        lambda inputs, out: ["data", "convert", str(inputs / "raw"), "--from", "gpudrive", "--out", str(out)],
+        dataset_bytes,
+    ),
+    "split": Command(
+        lambda inputs, out: ["data", "split", _sample(), "--kept", str(out), "--held-out", str(out) + "-held"],
+        dataset_bytes,
+    ),
+    "generate": Command(
+        lambda inputs, out: ["data", "sumo", "--out", str(out), "--scenes", "2", "--families", "curved_road"],
+        dataset_bytes,
+    ),
+    "train": Command(_train, trained_weights),
+    "simulate": Command(
+        lambda inputs, out: ["simulate", "--data", _sample(), "--planner", "constant-velocity", "--limit", "2",
+                             "--horizon-s", "1", "--worst", "1", "--out", str(out)],
+        scores,
+    ),
+    "evaluate": Command(
+        lambda inputs, out: ["eval", "reconstruction", "--data", _sample(), "--model", "sumo-small", "--scenes", "1",
+                             "--no-refine", "--threads", "1", "--out", str(out)],
+        report,
+    ),
+}  # fmt: skip
+
+
+def prepare(name: str, inputs: Path) -> None:
+    """Writes what the command reads, and imports what it imports, once for all trials."""
+    import json
+
+    inputs.mkdir(parents=True, exist_ok=True)
+    if name == "convert":
+        import test_gpudrive
+        import waycode.sources.base as base
+
+        base._SCENES_PER_SHARD = 2
+        (inputs / "raw").mkdir()
+        for number in range(6):
+            content = {**test_gpudrive.small_content(), "scenario_id": f"scene-{number}"}
+            (inputs / "raw" / f"{number}.json").write_text(json.dumps(content))
+    elif name == "split":
+        import waycode.dataset.split as split
+
+        split._SCENES_PER_SHARD = 4
+    if name in ("train", "simulate", "evaluate"):
+        import torch
+
+        import waycode.evaluation.closed_loop
+        import waycode.evaluation.reconstruction
+        import waycode.training.run  # noqa: F401
+
+        torch.set_num_threads(1)
+
+
+def trials(name: str, folder: Path, *, seed: int, kills: int, full: int) -> int:
+    """Runs the trials of one command and prints what broke; returns the number of findings."""
+    command, random, findings = COMMANDS[name], np.random.default_rng(seed), 0
+    inputs = folder / "inputs"
+    prepare(name, inputs)
+
+    def arguments(out: Path) -> list[str]:
+        return command.arguments(inputs, out)
+
+    def found(sentence: str) -> None:
+        nonlocal findings
+        findings += 1
+        sys.stdout.write(f"{name}: {sentence}\n")
+
+    whole = folder / "whole"
+    code, num_changes, said = in_child(arguments(whole), whole)
+    if code != 0:
+        found(f"the undisturbed run ends with {code}: {said}")
+        return findings
+    expected = command.result(whole)
+    largest = max(path.stat().st_size for path in whole.rglob("*") if path.is_file())
+    for trial in range(kills + full):
+        out = folder / f"trial-{trial}"
+        if trial < kills:
+            kill_at = int(random.integers(1, num_changes + 1))
+            code, _, said = in_child(arguments(out), out, kill_at=kill_at)
+            what = f"seed {seed}, killed at change {kill_at} of {num_changes}"
+            if code not in (_KILLED, 0):
+                found(f"{what}: it ended with {code}: {said}")
+        else:
+            limit = int(random.integers(1, largest))
+            code, _, said = in_child(arguments(out), out, max_bytes=limit)
+            what = f"seed {seed}, disk full after {limit} bytes of a file"
+            if code != _REFUSED or said.count("\n") != 1 or "Traceback" in said:
+                found(f"{what}: it ended with {code}, and said: {said[-600:]}")
+        code, _, said = in_child(arguments(out), out)
+        if code != 0:
+            found(f"{what}: going on ended with {code}: {said[-600:]}")
+        elif command.result(out) != expected:
+            found(f"{what}: the result differs from that of an undisturbed run")
+    for out in (folder / "whole" / "file.txt" / "below", Path("/proc/waycode/out")):
+        (folder / "whole" / "file.txt").write_text("in the way")
+        code, _, said = in_child(arguments(out), folder / "nowhere")
+        if code != _REFUSED or said.count("\n") != 1 or "Traceback" in said:
+            found(f"writing to {out} ended with {code}, and said: {said[-600:]}")
+    return findings
+
+
+if __name__ == "__main__":
+    command_name, work = sys.argv[1], Path(sys.argv[2])
+    numbers = [int(text) for text in sys.argv[3:6]]
+    broken = trials(command_name, work, seed=numbers[0], kills=numbers[1], full=numbers[2])
+    sys.stdout.write(f"{sum(numbers[1:])} trials, {broken} findings\n")
+    sys.exit(int(broken > 0))
