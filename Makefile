@@ -24,7 +24,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.made
-	$(PIP) install --editable .
+	$(PIP) install --editable '.[studio]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
