@@ -1,5 +1,6 @@
 # Everything from a fresh machine that has Python 3.11 (or newer), pip and make:
 #   make demo    makes .venv, installs waycode into it and runs the demo
+#   make studio  the same, and opens the studio: plan by clicking, in the browser
 #   make test    makes .venv, installs the development tools too and runs every check and test
 
 PYTHON ?= python3
@@ -8,7 +9,7 @@ JOBS ?= 2
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check format clean help
+.PHONY: demo studio test check format clean help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -33,6 +34,9 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
 
 demo: $(VENV)/.installed
 	$(BIN)/waycode demo
+
+studio: $(VENV)/.installed
+	$(BIN)/waycode studio
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -2,13 +2,14 @@
 
 from collections.abc import Iterator
 from contextlib import contextmanager
+from typing import Any
 
 from fastapi.testclient import TestClient
 
 from waycode.studio import Studio, StudioLimits, create_app
 
 ADDRESS = "http://127.0.0.1:8765"
-CROSSING = {"dataset": "sumo-crossings", "scene": 3}  # an ego that starts before an all-way stop
+CROSSING: dict[str, Any] = {"dataset": "sumo-crossings", "scene": 3}  # an ego that starts before an all-way stop
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from waycode.planner import Plan
 from waycode.studio import Studio
 
 API = "/api/v1"
+LIVE = f"{ADDRESS.replace('http', 'ws')}{API}/live"  # whole: else the test client makes up a host
 ROOT = Path(__file__).parents[1]
 
 
@@ -210,8 +211,9 @@ def test_only_pages_of_this_server_may_ask(client: TestClient) -> None:
         assert refused.status_code == 403
         assert refused.json()["kind"] == "forbidden"
     for headers in ({"origin": "http://evil.example"}, {"host": "evil.example"}):
-        with pytest.raises(WebSocketDisconnect), client.websocket_connect(f"{API}/live", headers=headers):
+        with pytest.raises(WebSocketDisconnect) as refusal, client.websocket_connect(LIVE, headers=headers):
             pass
+        assert "evil.example" in refusal.value.reason
 
 
 def test_everything_comes_from_this_server(client: TestClient) -> None:
@@ -237,7 +239,7 @@ def test_a_request_that_is_too_large_is_refused(client: TestClient) -> None:
 
 
 def test_the_latest_request_of_a_drag_wins(client: TestClient) -> None:
-    with client.websocket_connect(f"{API}/live", headers={"origin": ADDRESS}) as socket:
+    with client.websocket_connect(LIVE, headers={"origin": ADDRESS}) as socket:
         for sequence in range(1, 8):
             plan = {**CROSSING, "objective": f"goal-point({sequence}, 0, frame=agent)", "with_search": False}
             socket.send_json({"sequence": sequence, "plan": plan})

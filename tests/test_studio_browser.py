@@ -36,8 +36,12 @@ class StudioPage:
         self.requested: list[str] = []
         page.set_default_timeout(PATIENCE_MS)
         page.on("pageerror", lambda error: self.problems.append(str(error)))
-        page.on("console", lambda message: message.type == "error" and self.problems.append(message.text))
+        page.on("console", self._on_console)
         page.on("request", lambda request: self.requested.append(request.url))
+
+    def _on_console(self, message: Any) -> None:
+        if message.type == "error":
+            self.problems.append(f"{message.text} at {message.location}")
 
     def open(self, fragment: str = "") -> None:
         self.page.goto("about:blank")

@@ -693,7 +693,7 @@ export interface components {
              * @description those that differ from the default
              */
             arguments: {
-                [key: string]: number | boolean | string | number[] | null;
+                [key: string]: boolean | number | string | number[] | null;
             };
         };
         /** ObjectiveTextRequest */
@@ -710,7 +710,7 @@ export interface components {
             /** Unit */
             unit: string | null;
             /** Default */
-            default: number | boolean | string | number[] | null;
+            default: boolean | number | string | number[] | null;
             /** Required */
             required: boolean;
             /** Positional */

@@ -18,7 +18,7 @@ PaintStyle = Literal["solid", "broken", "double", "double-broken"]
 SignalWord = Literal["unknown", "stop", "caution", "go"]
 Numbers = list[float]
 MaybeNumbers = list[float | None]
-ArgumentValue = float | bool | str | list[float] | None
+ArgumentValue = bool | int | float | str | list[float] | None
 
 
 class _Message(BaseModel):

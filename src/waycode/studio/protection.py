@@ -52,16 +52,8 @@ class Protection:
                 await receive()
                 return await send({"type": "websocket.close", "code": 1008, "reason": refusal[1].message[:120]})
             return await _send_problem(send, *refusal)
-        began = False
-
-        async def send_with_headers(message: _Message) -> None:
-            nonlocal began
-            if message["type"] == "http.response.start":
-                began = True
-                message = {**message, "headers": [*message["headers"], *_HEADERS]}
-            await send(message)
-
         received = 0
+        is_refused = False
 
         async def receive_bounded() -> _Message:
             nonlocal received
@@ -71,11 +63,18 @@ class Protection:
                 raise TooLargeError
             return message
 
-        try:
-            return await self.app(scope, receive_bounded, send_with_headers)
-        except TooLargeError:
-            if not began:
-                await _send_problem(send, 413, Problem(kind="too-large", message=self._too_large()))
+        async def send_with_headers(message: _Message) -> None:
+            nonlocal is_refused
+            if message["type"] == "http.response.start":
+                # The application may answer in its own way to a body that broke off: the reason is its size.
+                is_refused = received > self.max_request_bytes
+                if is_refused:
+                    await _send_problem(send, 413, Problem(kind="too-large", message=self._too_large()))
+                message = {**message, "headers": [*message["headers"], *_HEADERS]}
+            if not is_refused:
+                await send(message)
+
+        return await self.app(scope, receive_bounded, send_with_headers)
 
     def _too_large(self) -> str:
         return f"the request is too large, expected at most {self.max_request_bytes} bytes"
