@@ -1,5 +1,6 @@
 # Everything from a fresh machine that has Python 3.11 (or newer), pip and make:
 #   make demo    makes .venv, installs waycode into it and runs the demo
+#   make studio  the same, and opens the studio: plan by clicking, in the browser
 #   make test    makes .venv, installs the development tools too and runs every check and test
 
 PYTHON ?= python3
@@ -9,7 +10,7 @@ MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo test check format clean fuzz help
+.PHONY: demo studio test check format clean fuzz help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -26,7 +27,7 @@ $(VENV)/.made:
 	@touch $@
 
 $(VENV)/.installed: pyproject.toml $(VENV)/.made
-	$(PIP) install --editable .
+	$(PIP) install --editable '.[studio]'
 	@touch $@
 
 $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
@@ -35,6 +36,9 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
 
 demo: $(VENV)/.installed
 	$(BIN)/waycode demo
+
+studio: $(VENV)/.installed
+	$(BIN)/waycode studio
 
 check: $(VENV)/.installed-dev
 	$(BIN)/ruff check .

@@ -22,6 +22,7 @@ from waycode.cli.data import Data
 from waycode.cli.evaluate import Evaluate
 from waycode.cli.planning import Demo, Find, Objectives, PlanCommand, Swap
 from waycode.cli.simulate import Simulate
+from waycode.cli.studio import StudioCommand
 from waycode.cli.train import Train
 from waycode.scene import WaycodeError
 
@@ -36,6 +37,7 @@ _AnyCommand = (
     | Annotated[Find, tyro.conf.subcommand("find")]
     | Annotated[Objectives, tyro.conf.subcommand("objectives")]
     | Annotated[Demo, tyro.conf.subcommand("demo")]
+    | Annotated[StudioCommand, tyro.conf.subcommand("studio")]
 )
 
 

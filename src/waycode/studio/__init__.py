@@ -1,0 +1,9 @@
+"""The studio: a web page on loopback to plan by clicking, and the API behind it.
+
+`Studio` holds the scenes, the model and the pools that compute; `create_app` serves it. Needs `waycode[studio]`.
+"""
+
+from waycode.studio.app import create_app
+from waycode.studio.studio import Studio, StudioError, StudioLimits
+
+__all__ = ["Studio", "StudioError", "StudioLimits", "create_app"]

@@ -1,0 +1,396 @@
+"""Requests and replies of the API. Positions are metres in the scene frame; numbers that are not finite are null.
+
+Replies carry one list per coordinate: the page draws thousands of points, and lists of numbers are small and fast.
+"""
+
+from typing import Annotated, Any, Literal
+
+from pydantic import BaseModel, ConfigDict, Field, StringConstraints
+
+Theme = Literal["light", "dark"]
+DriverName = Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"]
+TrafficKind = Literal["replay", "idm", "sumo"]
+SceneIndex = Annotated[int, Field(ge=0, le=10_000_000, description="index of the scene in its dataset")]
+DatasetName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+ObjectiveString = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
+TrackKind = Literal["vehicle", "pedestrian", "cyclist", "other"]
+PaintStyle = Literal["solid", "broken", "double", "double-broken"]
+SignalWord = Literal["unknown", "stop", "caution", "go"]
+Numbers = list[float]
+MaybeNumbers = list[float | None]
+ArgumentValue = bool | int | float | str | list[float] | None
+
+
+class _Message(BaseModel):
+    model_config = ConfigDict(extra="forbid", frozen=True)
+
+
+class Problem(_Message):
+    """Why a request failed."""
+
+    kind: Literal["not-found", "bad-request", "too-large", "forbidden", "busy", "failed"]
+    message: str = Field(description="one sentence: what was got, what was expected, what is available")
+
+
+# What the studio has
+
+
+class DatasetReply(_Message):
+    name: str
+    num_scenes: int
+    source: str
+
+
+class ModelReply(_Message):
+    name: str
+    num_tokens: int
+    token_dim: int
+    has_prior: bool
+    horizon_s: float
+    sigma_max_m: dict[int, float] = Field(description="the gate's limit by number of tokens; empty: not calibrated")
+
+
+class ParameterReply(_Message):
+    name: str
+    kind: str
+    unit: str | None
+    default: ArgumentValue
+    required: bool
+    positional: bool
+    choices: list[str]
+    in_text: bool = Field(description="false: the parameter is an array and can be given in Python only")
+
+
+class ObjectiveReply(_Message):
+    name: str
+    summary: str
+    parameters: list[ParameterReply]
+    differentiable: bool
+
+
+class LimitsReply(_Message):
+    max_candidates: int = Field(description="of one search step: beam width times codes of a token")
+    max_beam_width: int
+    max_levels: int
+    max_refine_steps: int
+    max_deadline_s: float
+    max_draws: int
+
+
+class AboutReply(_Message):
+    """Everything that the page needs once."""
+
+    version: str
+    model: ModelReply
+    datasets: list[DatasetReply]
+    objectives: list[ObjectiveReply]
+    drivers: list[str]
+    traffic: list[str]
+    limits: LimitsReply
+    palettes: dict[Theme, dict[str, str]] = Field(description="colours of the canvas by theme and name")
+
+
+class StatusReply(_Message):
+    """The state of the server, for load tests."""
+
+    num_plans: int
+    num_cached_views: int
+    num_waiting: int
+    largest_stall_ms: float = Field(description="longest time for which the event loop did not run, of the last minute")
+    memory_mb: float
+
+
+# Scenes
+
+
+class SceneFacts(_Message):
+    """A scene in the list."""
+
+    dataset: str
+    index: int
+    id: str
+    source: str
+    tags: list[str]
+    family: str | None = Field(description="the first tag: the road network's family or the scenario type")
+    manoeuvre: str | None = Field(description="of the ego, else of the first track to predict; null: not read yet")
+    num_tracks: int | None = Field(description="null: not read yet")
+
+
+class SceneList(_Message):
+    scenes: list[SceneFacts]
+    num_matching: int
+    num_read: int = Field(description="scenes whose manoeuvre is known so far; they are read in the background")
+    num_scenes: int
+    families: dict[str, int] = Field(description="scenes by family, of all datasets")
+    manoeuvres: dict[str, int]
+    sources: dict[str, int]
+
+
+class LaneReply(_Message):
+    x_m: Numbers
+    y_m: Numbers
+    width_m: float
+    is_bike: bool
+    on_route: bool
+
+
+class LineReply(_Message):
+    x_m: Numbers
+    y_m: Numbers
+    colour: Literal["white", "yellow"]
+    style: PaintStyle
+
+
+class PolylineReply(_Message):
+    x_m: Numbers
+    y_m: Numbers
+
+
+class SignalReply(_Message):
+    x_m: float
+    y_m: float
+    heading_rad: float = Field(description="of the lane at the stop line")
+    width_m: float
+    states: list[SignalWord] = Field(description="one per step")
+
+
+class TrackReply(_Message):
+    id: str
+    kind: TrackKind
+    length_m: float
+    width_m: float
+    is_ego: bool
+    is_to_predict: bool
+    manoeuvre: str
+    x_m: MaybeNumbers = Field(description="one per step, null where not observed; so are the other lists")
+    y_m: MaybeNumbers
+    heading_rad: MaybeNumbers
+    speed_mps: MaybeNumbers
+
+
+class MapReply(_Message):
+    lanes: list[LaneReply]
+    road_lines: list[LineReply]
+    road_edges: list[PolylineReply]
+    crosswalks: list[PolylineReply]
+    speed_bumps: list[PolylineReply]
+    driveways: list[PolylineReply]
+    drivable_areas: list[PolylineReply]
+    stop_signs: PolylineReply
+
+
+class SceneReply(_Message):
+    """A whole scene, to draw."""
+
+    dataset: str
+    index: int
+    id: str
+    source: str
+    tags: list[str]
+    dt_s: float
+    current_step: int
+    num_steps: int
+    origin_m: tuple[float, float] = Field(description="world position of the scene frame's (0, 0)")
+    default_agent: str | None
+    map: MapReply
+    signals: list[SignalReply]
+    tracks: list[TrackReply]
+
+
+# Plans
+
+
+class AgentChoice(_Message):
+    """A road user of a scene."""
+
+    dataset: DatasetName
+    scene: SceneIndex
+    agent: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = Field(
+        default=None, description="id of the track; null: the ego, else the first track to predict"
+    )
+
+
+class PlanRequest(AgentChoice):
+    objective: ObjectiveString
+    beam_width: int = Field(default=1, ge=1, le=64)
+    depth: int | None = Field(default=None, ge=1, le=64)
+    levels: int = Field(default=2, ge=2, le=9)
+    gate: bool = True
+    refine_steps: int = Field(default=0, ge=0, le=200)
+    deadline_s: float | None = Field(default=None, ge=0, le=10)
+    with_search: bool = Field(default=True, description="reply with the candidates of every token")
+
+
+class DecodeRequest(AgentChoice):
+    """Token ids to decode in this scene: toggled by hand, or copied from another scene."""
+
+    tokens: list[Annotated[int, Field(ge=0, le=1_000_000)]] = Field(min_length=1, max_length=64)
+    levels: int = Field(default=2, ge=2, le=9)
+
+
+class EncodeRequest(AgentChoice):
+    """Asks for the code of what the road user was recorded to do."""
+
+    levels: int = Field(default=2, ge=2, le=9)
+
+
+class DrawRequest(AgentChoice):
+    """Asks for plans without an objective, by the model's prior."""
+
+    how: Literal["samples", "most-likely"] = "samples"
+    count: int = Field(default=12, ge=1, le=64)
+    seed: int = Field(default=0, ge=0, le=2**31 - 1)
+    temperature: float = Field(default=1.0, gt=0.01, le=100)
+
+
+class TrajectoryReply(_Message):
+    x_m: Numbers
+    y_m: Numbers
+    heading_rad: Numbers
+    speed_mps: Numbers
+    std_along_m: Numbers = Field(description="along the agent's heading at the current step")
+    std_across_m: Numbers
+
+
+class CandidateReply(_Message):
+    tokens: list[int]
+    costs: MaybeNumbers = Field(description="the levels that were compared, in lexicographic order")
+    is_usable: bool = Field(description="all levels are finite")
+    is_rejected: bool = Field(description="by the gate")
+    is_kept: bool
+    rank: int = Field(description="0 is the best")
+    final_std_m: float | None
+    log_probability: float | None
+    x_m: Numbers
+    y_m: Numbers
+
+
+class SearchStepReply(_Message):
+    """The candidates of one token, best first."""
+
+    depth: int
+    num_candidates: int
+    candidates: list[CandidateReply] = Field(description="the best ones, if there are too many to draw")
+
+
+class PlanReply(_Message):
+    agent: str
+    objective: str | None = Field(description="as the parser reads it; null if the code was given or drawn")
+    trajectory: TrajectoryReply
+    tokens: list[int] | None = Field(description="null after refinement: the latents are off the levels")
+    latents: list[Numbers]
+    levels: int | None
+    log_probability: float | None
+    costs: dict[str, float | None]
+    cost_levels: MaybeNumbers
+    status: Literal["found", "uncertain", "deadline", "no-cost"]
+    message: str
+    num_decodes: int
+    final_std_m: float
+    timings_ms: dict[str, float]
+    search: list[SearchStepReply] = Field(description="empty if not asked for, or if nothing was searched")
+
+
+class DrawReply(_Message):
+    plans: list[PlanReply]
+    counts: list[int] = Field(description="how often each plan was drawn")
+
+
+class CodeReply(_Message):
+    tokens: list[int]
+    levels: int
+
+
+class LiveRequest(_Message):
+    """A message to the socket /api/v1/live; of those that wait, only the latest is planned."""
+
+    sequence: int = Field(ge=0)
+    plan: PlanRequest
+
+
+class LiveReply(_Message):
+    sequence: int
+    plan: PlanReply | None = None
+    problem: Problem | None = None
+    skipped: int = Field(description="requests since the last reply that a later one replaced")
+
+
+# Objectives
+
+
+class ObjectiveTextRequest(_Message):
+    text: ObjectiveString
+
+
+class ObjectiveRow(_Message):
+    """A part of an objective without brackets, as a line of a form."""
+
+    joined: Literal["first", "+", "then", "where"]
+    weight: float
+    name: str
+    arguments: dict[str, ArgumentValue] = Field(description="those that differ from the default")
+
+
+class ParsedObjective(_Message):
+    text: str = Field(description="in the form that the library prints")
+    rows: list[ObjectiveRow] | None = Field(description="null if it needs brackets: no form can show it")
+    level_names: list[str]
+    is_differentiable: bool = Field(description="whether some part has a gradient, so that plans can be refined")
+
+
+class PythonReply(_Message):
+    code: str
+
+
+# Closed loop
+
+
+class DriveRequest(_Message):
+    dataset: DatasetName
+    scene: SceneIndex
+    driver: DriverName = "latent"
+    traffic: TrafficKind = "replay"
+    horizon_s: float = Field(default=15.0, gt=0, le=60)
+
+
+class DriveEvent(_Message):
+    time_s: float
+    description: str
+    track: str | None
+
+
+class DriveResult(_Message):
+    """A finished drive; step 0 of all lists but the tracks' is the scene's current step."""
+
+    score: float
+    failure: str | None
+    metrics: dict[str, float]
+    reasons: list[DriveEvent] = Field(description="what cost score, in order of time")
+    score_time_s: Numbers
+    scores: Numbers = Field(description="the score of the drive up to each of these times")
+    speed_mps: Numbers
+    expert_speed_mps: Numbers
+    planning_ms: Numbers
+    plans: list[PolylineReply] = Field(description="the trajectory that was followed from each step on")
+    tracks: list[TrackReply]
+    num_steps: int
+
+
+class DriveReply(_Message):
+    id: str
+    request: DriveRequest
+    state: Literal["waiting", "running", "done", "failed"]
+    steps_done: int
+    num_steps: int | None
+    problem: Problem | None = None
+    result: DriveResult | None = None
+
+
+def finite(value: float) -> float | None:
+    """The number, or None if it is not finite: JSON has no other number for it."""
+    return value if value - value == 0 else None
+
+
+def rounded(values: Any, digits: int = 2) -> list[float]:
+    """An array as a list of rounded numbers; a centimetre is less than a pixel."""
+    return [round(value, digits) for value in values.tolist()]

@@ -1,0 +1,68 @@
+"""Colours of the canvas and of the thumbnails: those of `waycode.plotting` by day, and a dark set."""
+
+from waycode.plotting.style import DEFAULT_STYLE
+from waycode.scene import SignalState, TrackType
+from waycode.studio.messages import Theme
+
+_STYLE = DEFAULT_STYLE
+_LIGHT = {
+    "ground": _STYLE.ground,
+    "driveway": _STYLE.driveway,
+    "asphalt": _STYLE.asphalt,
+    "bike_lane": _STYLE.bike_lane,
+    "route": _STYLE.route,
+    "road_edge": _STYLE.road_edge,
+    "white_paint": _STYLE.white_paint,
+    "yellow_paint": _STYLE.yellow_paint,
+    "speed_bump": _STYLE.speed_bump,
+    "stop_sign": _STYLE.stop_sign,
+    "ink": _STYLE.ink,
+    "faint_ink": _STYLE.faint_ink,
+    "ego": _STYLE.ego,
+    "to_predict": _STYLE.to_predict,
+    "vehicle": _STYLE.tracks[TrackType.VEHICLE],
+    "pedestrian": _STYLE.tracks[TrackType.PEDESTRIAN],
+    "cyclist": _STYLE.tracks[TrackType.CYCLIST],
+    "other": _STYLE.tracks[TrackType.OTHER],
+    "signal_unknown": _STYLE.signals[SignalState.UNKNOWN],
+    "signal_stop": _STYLE.signals[SignalState.STOP],
+    "signal_caution": _STYLE.signals[SignalState.CAUTION],
+    "signal_go": _STYLE.signals[SignalState.GO],
+    "recorded": _STYLE.original,
+    "plan": "#0b7a4b",
+    "pinned": "#b4531a",
+    "rejected": _STYLE.rejected,
+    "goal": _STYLE.goal,
+    "sample": _STYLE.candidate,
+    "halo": "#ffffff",
+}
+PALETTES: dict[Theme, dict[str, str]] = {
+    "light": _LIGHT,
+    "dark": {
+        **_LIGHT,
+        "ground": "#14171c",
+        "driveway": "#1d2128",
+        "asphalt": "#2c323b",
+        "bike_lane": "#3a3733",
+        "route": "#3f6ca6",
+        "road_edge": "#6d7683",
+        "white_paint": "#aab2bd",
+        "yellow_paint": "#c79a2b",
+        "ink": "#e6e9ee",
+        "faint_ink": "#98a1ae",
+        "ego": "#ff7a52",
+        "vehicle": "#7fa3c7",
+        "pedestrian": "#c193d8",
+        "cyclist": "#4fc39b",
+        "other": "#a8a299",
+        "signal_stop": "#ff5c54",
+        "signal_go": "#3fd267",
+        "recorded": "#6aa5ff",
+        "plan": "#3ddc97",
+        "pinned": "#ffa05c",
+        "rejected": "#6f7885",
+        "goal": "#ff5fb4",
+        "sample": "#b39ce6",
+        "halo": "#0b0d10",
+    },
+}

@@ -1,0 +1,267 @@
+"""Plans for the page: views that are encoded once and cached, plans with the candidates of every token, code, draws."""
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable, Hashable
+from concurrent.futures import Future
+from typing import Any, Generic, TypeVar
+
+import numpy as np
+import torch
+
+from waycode.objectives import parse_objective
+from waycode.planner import Plan, Planner, PlannerError, View
+from waycode.scene import Scene
+from waycode.studio.messages import (
+    AgentChoice,
+    CandidateReply,
+    CodeReply,
+    DecodeRequest,
+    DrawReply,
+    DrawRequest,
+    EncodeRequest,
+    PlanReply,
+    PlanRequest,
+    SearchStepReply,
+    TrajectoryReply,
+    finite,
+    rounded,
+)
+from waycode.studio.scenes import SceneCatalogue, SceneSource
+
+MAX_CANDIDATES = 4096  # of one search step: beam width times codes of a token
+MAX_DEADLINE_S = 10.0  # also of plans without a deadline of their own: no request holds a thread for longer
+_MAX_DRAWN = 64  # candidates of a token in a reply
+_NUM_CACHED_SCENES, _NUM_CACHED_VIEWS = 32, 64  # about 1 MB each
+
+_Key = TypeVar("_Key", bound=Hashable)
+_Value = TypeVar("_Value")
+
+
+class ComputedOnce(Generic[_Key, _Value]):
+    """A cache of the last used values. Threads that ask for the same missing value wait for one computation."""
+
+    def __init__(self, compute: Callable[[_Key], _Value], *, size: int):
+        self._compute, self._size, self._lock = compute, size, threading.Lock()
+        self._values: OrderedDict[_Key, Future[_Value]] = OrderedDict()  # the last used at the end
+
+    def __call__(self, key: _Key) -> _Value:
+        with self._lock:
+            value, is_new = self._values.get(key), key not in self._values
+            if value is None:
+                value = self._values[key] = Future()
+            self._values.move_to_end(key)
+            while len(self._values) > self._size:
+                self._values.popitem(last=False)
+        if is_new:
+            try:
+                value.set_result(self._compute(key))
+            except BaseException as error:
+                with self._lock:
+                    self._values.pop(key, None)  # a failure is not cached: the next request tries again
+                value.set_exception(error)
+        return value.result()
+
+    def __len__(self) -> int:
+        return len(self._values)
+
+
+class PlanDesk:
+    """Answers requests for plans. All methods block and may be called from several threads."""
+
+    def __init__(self, planner: Planner, catalogue: SceneCatalogue, *, model: str):
+        self.planner, self.catalogue, self.model = planner, catalogue, model
+        self.num_plans = 0
+        self.scene: ComputedOnce[tuple[str, int], Scene] = ComputedOnce(self._read, size=_NUM_CACHED_SCENES)
+        self.views: ComputedOnce[tuple[str, int, str | None], View] = ComputedOnce(self._encode, size=_NUM_CACHED_VIEWS)
+
+    def view(self, choice: AgentChoice) -> View:
+        """The encoded scene; encoded at the first request."""
+        return self.views((choice.dataset, choice.scene, choice.agent))
+
+    def search(self, request: PlanRequest) -> tuple[View, Plan]:
+        """The plan of a request, as the library makes it."""
+        config = self.planner.model.config
+        num_candidates = request.beam_width * request.levels**config.token_dim
+        if num_candidates > MAX_CANDIDATES:
+            raise PlannerError(
+                f"beam width {request.beam_width} with {request.levels} levels has {num_candidates} candidates per "
+                f"token, expected at most {MAX_CANDIDATES}: reduce one of them"
+            )
+        view = self.view(request)
+        plan = view.plan(
+            parse_objective(request.objective),
+            beam_width=request.beam_width,
+            depth=request.depth,
+            levels=request.levels,
+            gate=request.gate,
+            refine_steps=request.refine_steps,
+            deadline_s=MAX_DEADLINE_S if request.deadline_s is None else request.deadline_s,
+        )
+        self.num_plans += 1
+        return view, plan
+
+    def plan(self, request: PlanRequest) -> PlanReply:
+        view, plan = self.search(request)
+        steps = _search_steps(view, plan, levels=request.levels) if request.with_search else []
+        text = str(parse_objective(request.objective))
+        return plan_reply(view, plan, levels=request.levels, objective=text, search=steps)
+
+    def decode(self, request: DecodeRequest) -> PlanReply:
+        view = self.view(request)
+        plan = view.decode(request.tokens, levels=request.levels)
+        return plan_reply(view, plan, levels=request.levels)
+
+    def encode(self, request: EncodeRequest) -> CodeReply:
+        """The code of the recorded future."""
+        code = self.view(request).encode_trajectory(levels=request.levels)
+        return CodeReply(tokens=list(code.ids or ()), levels=request.levels)
+
+    def draw(self, request: DrawRequest) -> DrawReply:
+        """Different plans of the prior, with the number of draws of each."""
+        view = self.view(request)
+        if request.how == "most-likely":
+            plans = view.most_likely(request.count)
+        else:
+            plans = view.sample(request.count, seed=request.seed, temperature=request.temperature)
+        counts: dict[tuple[int, ...], int] = {}
+        for plan in plans:
+            counts[plan.tokens or ()] = counts.get(plan.tokens or (), 0) + 1
+        different = {plan.tokens or (): plan for plan in reversed(plans)}
+        ranked = sorted(counts, key=lambda tokens: (-counts[tokens], -(different[tokens].log_probability or 0.0)))
+        return DrawReply(
+            plans=[plan_reply(view, different[tokens], levels=2) for tokens in ranked],
+            counts=[counts[tokens] for tokens in ranked],
+        )
+
+    def _read(self, key: tuple[str, int]) -> Scene:
+        return self.catalogue.source(key[0]).read(key[1])
+
+    def _encode(self, key: tuple[str, int, str | None]) -> View:
+        dataset, index, agent = key
+        return self.planner.encode(self.scene((dataset, index)), agent)
+
+
+def plan_reply(
+    view: View,
+    plan: Plan,
+    *,
+    levels: int,
+    objective: str | None = None,
+    search: list[SearchStepReply] | None = None,
+) -> PlanReply:
+    """A plan as the page draws it.
+
+    Args:
+        view: the view that made it.
+        plan: the plan.
+        levels: of its codebook.
+        objective: as text, if it was searched for.
+        search: the candidates of every token.
+    """
+    position_m = plan.position_in(view.scene)
+    return PlanReply(
+        agent=plan.agent_id,
+        objective=objective,
+        trajectory=TrajectoryReply(
+            x_m=rounded(position_m[:, 0]),
+            y_m=rounded(position_m[:, 1]),
+            heading_rad=rounded(plan.heading_rad, 3),
+            speed_mps=rounded(plan.speed_mps),
+            std_along_m=rounded(plan.std_m[:, 0]),
+            std_across_m=rounded(plan.std_m[:, 1]),
+        ),
+        tokens=None if plan.tokens is None else list(plan.tokens),
+        latents=[rounded(row, 4) for row in plan.latents],
+        levels=None if plan.tokens is None else levels,
+        log_probability=None if plan.log_probability is None else finite(plan.log_probability),
+        costs={name: finite(cost) for name, cost in plan.costs.items()},
+        cost_levels=[finite(cost) for cost in plan.levels],
+        status=plan.status.value,
+        message=plan.message,
+        num_decodes=plan.num_decodes,
+        final_std_m=round(plan.final_std_m, 3),
+        timings_ms={name: round(1e3 * duration_s, 2) for name, duration_s in plan.timings_s.items()},
+        search=search or [],
+    )
+
+
+def _search_steps(view: View, plan: Plan, *, levels: int) -> list[SearchStepReply]:
+    """Decodes the candidates of every token again, from the trace of the plan."""
+    if plan.trace is None:
+        return []
+    by_depth: dict[int, list[dict[str, Any]]] = {}
+    for row in plan.trace.to_pylist():
+        by_depth.setdefault(row["depth"], []).append(row)
+    codebook = view.model.codebook(levels)
+    steps = []
+    for depth, rows in by_depth.items():
+        shown = sorted(rows, key=lambda row: row["rank"])[:_MAX_DRAWN]
+        ids = torch.tensor([row["tokens"] for row in shown], device=view.embedding.velocity_mps.device)
+        decoded = view.decode_many(codebook.codes(ids))
+        is_rated = decoded.prior is not None and levels == 2
+        likelihood = decoded.log_probability.tolist() if is_rated else [None] * len(shown)
+        # Every second step: lines between samples 0.2 s apart are smooth on the screen.
+        position_m = decoded.position_m[:, 1::2].cpu().double().numpy()
+        spread_m = decoded.final_std_m.tolist()
+        steps.append(
+            SearchStepReply(
+                depth=depth,
+                num_candidates=len(rows),
+                candidates=[
+                    _candidate_reply(
+                        row, position_m[place], spread_m=spread_m[place], log_probability=likelihood[place]
+                    )
+                    for place, row in enumerate(shown)
+                ],
+            )
+        )
+    return steps
+
+
+def _candidate_reply(
+    row: dict[str, Any], position_m: np.ndarray, *, spread_m: float, log_probability: float | None
+) -> CandidateReply:
+    return CandidateReply(
+        tokens=row["tokens"],
+        costs=[finite(cost) for cost in row["costs"]],
+        is_usable=row["usable"],
+        is_rejected=row["rejected"],
+        is_kept=row["kept"],
+        rank=row["rank"],
+        final_std_m=finite(spread_m),
+        log_probability=None if log_probability is None else finite(log_probability),
+        x_m=rounded(position_m[:, 0]),
+        y_m=rounded(position_m[:, 1]),
+    )
+
+
+def python_code(request: PlanRequest, source: SceneSource, *, model: str, agent: str) -> str:
+    """Code that makes the plan of a request.
+
+    Args:
+        request: the request.
+        source: of the scene.
+        model: name or folder of the model.
+        agent: id of the road user.
+    """
+    defaults = PlanRequest(dataset="-", scene=0, objective="-")
+    names = ("beam_width", "depth", "levels", "gate", "refine_steps", "deadline_s")
+    given = {name: getattr(request, name) for name in names}
+    arguments = [repr(request.objective)]
+    arguments += [f"{name}={value!r}" for name, value in given.items() if value != getattr(defaults, name)]
+    if source.bundled is not None:
+        reading = f"scene = bundled_dataset({source.bundled!r})[{request.scene}]"
+        imports = "import waycode as wc\nfrom waycode.demo import bundled_dataset\n"
+    else:
+        reading = f"scene = wc.load_scene({str(source.path)!r}, {request.scene})"
+        imports = "import waycode as wc\n"
+    lines = [
+        imports,
+        reading,
+        f"planner = wc.Planner.from_pretrained({model!r})",
+        f"view = planner.encode(scene, {agent!r})",
+        f"plan = view.plan({', '.join(arguments)})",
+        "print(plan.status, plan.message, dict(plan.costs))",
+    ]
+    return "\n".join(lines) + "\n"

@@ -1,0 +1,491 @@
+/** The state of the page and everything that changes it. Panels listen; only the server computes. */
+
+import {
+  LivePlanner,
+  server,
+  ServerError,
+  type About,
+  type Candidate,
+  type Draws,
+  type Drive,
+  type DriveRequest,
+  type ObjectiveInfo,
+  type ObjectiveRow,
+  type ParsedObjective,
+  type PlanData,
+  type PlanRequest,
+  type SceneData,
+} from "./api";
+import { goalOf, rowsToText, withGoal } from "./objective";
+import {
+  DEFAULT_SHOWN,
+  decodeState,
+  emptySpec,
+  encodeState,
+  type PageState,
+  type PlanSpec,
+  type SearchSettings,
+  type Shown,
+} from "./permalink";
+import type { Theme } from "./ramp";
+import { Viewport, type Point } from "./viewport";
+
+/** What changed; panels name the topics that they show. */
+export type Topic = "scene" | "agent" | "objective" | "plan" | "pinned" | "time" | "look" | "hover" | "draws" | "drive" | "tab" | "code";
+
+const START_RADIUS_M = 36;
+const PARSE_DELAY_MS = 200;
+const LATENCIES_KEPT = 200;
+
+export class App {
+  readonly viewport = new Viewport();
+  readonly known: Map<string, ObjectiveInfo>;
+  readonly latencies_ms: number[] = []; // from a pointer that moves the goal to the drawn plan, the last ones
+  state: PageState;
+  scene: SceneData | null = null;
+  rows: ObjectiveRow[] | null = []; // of the objective; null: it has brackets
+  objectiveProblem: string | null = null;
+  plan: PlanData | null = null;
+  planProblem: string | null = null;
+  pinnedPlan: PlanData | null = null;
+  highlighted: Candidate | null = null;
+  highlightedDraw: number | null = null;
+  draws: Draws | null = null;
+  drive: Drive | null = null;
+  copied: { tokens: number[]; levels: number; from: string } | null = null;
+  isLoading = true;
+  isPlaying = false;
+  theme: Theme;
+  onNotice: (message: string, kind: "info" | "error") => void = () => {};
+  private readonly listeners: [Set<Topic>, () => void][] = [];
+  private readonly live: LivePlanner;
+  private parseTimer = 0;
+  private decodeNumber = 0;
+  private isGoalMoving = false;
+
+  constructor(readonly about: About) {
+    this.known = new Map(about.objectives.map((objective) => [objective.name, objective]));
+    const stored = localStorage.getItem("theme");
+    const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
+    this.theme = stored === "dark" || stored === "light" ? stored : preferred;
+    this.state = decodeState(location.hash) ?? this.firstState();
+    this.live = new LivePlanner({
+      onPlan: (plan, began) => this.receivePlan(plan, began),
+      onProblem: (message) => this.receiveProblem(message),
+    });
+    window.addEventListener("popstate", () => void this.restore());
+  }
+
+  /** Calls a panel when one of its topics changes. */
+  listen(topics: Topic[], update: () => void): void {
+    this.listeners.push([new Set(topics), update]);
+  }
+
+  changed(...topics: Topic[]): void {
+    for (const [wanted, update] of this.listeners) if (topics.some((topic) => wanted.has(topic))) update();
+  }
+
+  get palette(): Record<string, string> {
+    return this.about.palettes[this.theme]!;
+  }
+
+  get goal(): Point | null {
+    return goalOf(this.rows, this.known);
+  }
+
+  /** The id of the planned agent; null in a scene without one. */
+  get agent(): string | null {
+    return this.state.agent ?? this.scene?.default_agent ?? null;
+  }
+
+  get step(): number {
+    return this.scene ? this.scene.current_step + this.state.time_s / this.scene.dt_s : 0;
+  }
+
+  /** Times of the slider, relative to now. */
+  get timeRange(): [number, number] {
+    if (!this.scene) return [0, 0];
+    const { dt_s, current_step, num_steps } = this.scene;
+    const recorded = (num_steps - 1 - current_step) * dt_s;
+    return [-current_step * dt_s, this.isDriveShown ? recorded : Math.max(recorded, this.about.model.horizon_s)];
+  }
+
+  get isDriveShown(): boolean {
+    return this.state.tab === "drive" && this.drive?.state === "done";
+  }
+
+  async start(): Promise<void> {
+    await this.loadScene();
+  }
+
+  async openScene(dataset: string, scene: number): Promise<void> {
+    this.state = { ...this.state, dataset, scene, agent: null, view: null, time_s: 0, pinned: null };
+    this.state.spec = { ...this.state.spec, tokens: null };
+    // A point in one scene means nothing in another.
+    if (this.rows === null || this.goal) this.setSpecObjective([], "");
+    this.pinnedPlan = null;
+    this.remember("push");
+    await this.loadScene();
+  }
+
+  chooseAgent(id: string): void {
+    if (id === this.agent) return;
+    const track = this.scene?.tracks.find((one) => one.id === id);
+    if (!track || track.x_m[this.scene!.current_step] === null) {
+      this.onNotice(`${id} is not there now: only road users at time 0 can be planned for`, "error");
+      return;
+    }
+    this.state = { ...this.state, agent: id, pinned: null, spec: { ...this.state.spec, tokens: null } };
+    if (this.goal) this.setSpecObjective([], "");
+    this.pinnedPlan = null;
+    this.draws = null;
+    this.remember("push");
+    this.changed("agent", "draws", "pinned", "objective");
+    this.replan();
+  }
+
+  /** The goal was clicked, dragged or dropped. */
+  moveGoal(point: Point, phase: "click" | "drag" | "drop", time: number): void {
+    if (!this.agent) return;
+    this.isGoalMoving = phase === "drag";
+    const rows = withGoal(this.rows, point, this.known);
+    this.setSpecObjective(rows, rowsToText(rows, this.known));
+    this.state.spec = { ...this.state.spec, tokens: null };
+    if (phase !== "drag") this.remember("push");
+    this.changed("objective");
+    this.replan(time);
+  }
+
+  setRows(rows: ObjectiveRow[]): void {
+    this.setSpecObjective(rows, rowsToText(rows, this.known));
+    this.state.spec = { ...this.state.spec, tokens: null };
+    this.remember("replace");
+    this.changed("objective");
+    this.replan();
+  }
+
+  /** The text was edited: the server's parser says what it means. */
+  setObjectiveText(text: string): void {
+    this.state.spec = { ...this.state.spec, objective: text, tokens: null };
+    this.objectiveProblem = null;
+    clearTimeout(this.parseTimer);
+    this.parseTimer = window.setTimeout(() => void this.parse(), PARSE_DELAY_MS);
+  }
+
+  setSettings(change: Partial<SearchSettings>): void {
+    this.state.spec = { ...this.state.spec, tokens: null, settings: { ...this.state.spec.settings, ...change } };
+    this.remember("replace");
+    this.changed("objective");
+    this.replan();
+  }
+
+  /** Decodes tokens chosen by hand, drawn or pasted; null searches again. */
+  setTokens(tokens: number[] | null, levels?: number): void {
+    const settings = levels === undefined ? this.state.spec.settings : { ...this.state.spec.settings, levels };
+    this.state.spec = { ...this.state.spec, tokens, settings };
+    this.remember("push");
+    this.changed("objective");
+    this.replan();
+  }
+
+  copyCode(): void {
+    const { plan, scene } = this;
+    if (!plan?.tokens || !scene) return;
+    this.copied = { tokens: plan.tokens, levels: plan.levels ?? 2, from: `${plan.agent} of ${scene.id}` };
+    this.changed("code");
+    this.onNotice(`Copied the code ${plan.tokens.join(" ")}. Open another scene or agent and paste it there.`, "info");
+  }
+
+  async copyRecordedCode(): Promise<void> {
+    const { levels } = this.state.spec.settings;
+    await this.guarded(async () => {
+      const code = await server.encode({ ...this.choice(), levels });
+      this.copied = { ...code, from: `the recorded path of ${this.agent}` };
+      this.setTokens(code.tokens, code.levels);
+      this.changed("code");
+    });
+  }
+
+  pasteCode(): void {
+    if (this.copied) this.setTokens(this.copied.tokens, this.copied.levels);
+  }
+
+  pin(): void {
+    if (!this.plan) return;
+    this.state = { ...this.state, pinned: structuredClone(this.state.spec) };
+    this.pinnedPlan = this.plan;
+    this.remember("push");
+    this.changed("pinned");
+  }
+
+  unpin(): void {
+    this.state = { ...this.state, pinned: null };
+    this.pinnedPlan = null;
+    this.remember("push");
+    this.changed("pinned");
+  }
+
+  setTime(time_s: number): void {
+    const [first, last] = this.timeRange;
+    this.state.time_s = Math.min(last, Math.max(first, time_s));
+    this.changed("time");
+    if (!this.isPlaying) this.remember("replace");
+  }
+
+  setShown(change: Partial<Shown>): void {
+    this.state.shown = { ...this.state.shown, ...change };
+    this.remember("replace");
+    this.changed("look");
+  }
+
+  setTab(tab: PageState["tab"]): void {
+    this.state = { ...this.state, tab };
+    this.remember("replace");
+    this.changed("tab", "draws", "time");
+  }
+
+  setTheme(theme: Theme): void {
+    this.theme = theme;
+    localStorage.setItem("theme", theme);
+    this.changed("look");
+  }
+
+  viewMoved(): void {
+    const { centre, scale } = this.viewport;
+    this.state.view = { ...centre, scale };
+    this.remember("replace");
+    this.changed("look");
+  }
+
+  fitView(): void {
+    const track = this.scene?.tracks.find((one) => one.id === this.agent);
+    const now = this.scene?.current_step ?? 0;
+    const centre = track && track.x_m[now] !== null ? { x: track.x_m[now]!, y: track.y_m[now]! } : { x: 0, y: 0 };
+    this.viewport.fit(centre, START_RADIUS_M);
+    this.state.view = null;
+    this.remember("replace");
+    this.changed("look");
+  }
+
+  hover(candidate: Candidate | null): void {
+    this.highlighted = candidate;
+    this.changed("hover");
+  }
+
+  async drawFromPrior(request: { how: "samples" | "most-likely"; count: number; seed: number; temperature: number }): Promise<void> {
+    await this.guarded(async () => {
+      this.draws = await server.draw({ ...this.choice(), ...request });
+      this.highlightedDraw = null;
+      this.changed("draws");
+    });
+  }
+
+  async startDrive(request: Omit<DriveRequest, "dataset" | "scene">): Promise<void> {
+    await this.guarded(async () => {
+      this.drive = await server.startDrive({ dataset: this.state.dataset, scene: this.state.scene, ...request });
+      this.changed("drive");
+      while (this.drive && (this.drive.state === "waiting" || this.drive.state === "running")) {
+        await new Promise((resume) => setTimeout(resume, 300));
+        const { id } = this.drive;
+        const update = await server.drive(id);
+        if (this.drive?.id !== id) return;
+        this.drive = update;
+        this.changed("drive");
+      }
+      if (this.drive?.state === "done") {
+        this.setTime(0);
+        this.isPlaying = true;
+        this.changed("drive", "time");
+      }
+    });
+  }
+
+  /** The request of a plan that was searched for. */
+  request(spec: PlanSpec = this.state.spec): PlanRequest {
+    return { ...this.choice(), objective: spec.objective, ...spec.settings, with_search: true };
+  }
+
+  choice(): { dataset: string; scene: number; agent: string | null } {
+    return { dataset: this.state.dataset, scene: this.state.scene, agent: this.agent };
+  }
+
+  /** Runs something that asks the server; a problem becomes a notice. */
+  async guarded(work: () => Promise<void>): Promise<void> {
+    try {
+      await work();
+    } catch (error) {
+      if (!(error instanceof ServerError)) throw error;
+      this.onNotice(error.message, "error");
+    }
+  }
+
+  /** Writes the state into the address; a step of its own in the browser's history, or in place of the last. */
+  remember(how: "push" | "replace"): void {
+    const address = `#${encodeState(this.state)}`;
+    if (address === location.hash) return;
+    if (how === "push") history.pushState(null, "", address);
+    else history.replaceState(null, "", address);
+  }
+
+  private firstState(): PageState {
+    const dataset = this.about.datasets[0]?.name ?? "";
+    return {
+      dataset,
+      scene: dataset === "sumo-crossings" ? 3 : 0, // a crossing where every way is open
+      agent: null,
+      spec: emptySpec(),
+      pinned: null,
+      time_s: 0,
+      view: null,
+      tab: "plan",
+      shown: { ...DEFAULT_SHOWN },
+    };
+  }
+
+  private async restore(): Promise<void> {
+    const state = decodeState(location.hash);
+    if (!state) return;
+    const isSame = this.scene && state.dataset === this.state.dataset && state.scene === this.state.scene;
+    this.state = state;
+    if (!isSame) return this.loadScene();
+    if (state.view) this.showView(state.view);
+    await this.restorePlan();
+    this.changed("agent", "objective", "pinned", "time", "look", "tab");
+  }
+
+  private async loadScene(): Promise<void> {
+    const { dataset, scene } = this.state;
+    this.isLoading = true;
+    this.plan = this.drive = this.draws = this.highlighted = null;
+    this.planProblem = null;
+    this.changed("scene");
+    try {
+      const loaded = await server.scene(dataset, scene);
+      if (this.state.dataset !== dataset || this.state.scene !== scene) return; // another was opened meanwhile
+      this.scene = loaded;
+    } catch (error) {
+      if (!(error instanceof ServerError)) throw error;
+      this.scene = null;
+      this.isLoading = false;
+      this.planProblem = error.message;
+      this.changed("scene", "plan");
+      return;
+    }
+    this.isLoading = false;
+    if (this.state.agent && !this.scene.tracks.some((track) => track.id === this.state.agent)) this.state.agent = null;
+    this.changed("scene", "agent", "objective", "time", "draws", "drive", "tab");
+    if (this.state.view) this.showView(this.state.view);
+    else this.fitView();
+    await this.restorePlan();
+  }
+
+  private showView(view: { x: number; y: number; scale: number }): void {
+    this.viewport.centre = { x: view.x, y: view.y };
+    this.viewport.scale = view.scale;
+    this.changed("look");
+  }
+
+  /** Plans what the address asks for, the pinned plan too. */
+  private async restorePlan(): Promise<void> {
+    await this.parse();
+    const { pinned } = this.state;
+    this.pinnedPlan = null;
+    if (pinned) {
+      await this.guarded(async () => {
+        this.pinnedPlan = pinned.tokens
+          ? await server.decode({ ...this.choice(), tokens: pinned.tokens, levels: pinned.settings.levels })
+          : pinned.objective
+            ? await server.plan(this.request(pinned))
+            : null;
+      });
+    }
+    this.changed("pinned");
+  }
+
+  private setSpecObjective(rows: ObjectiveRow[], text: string): void {
+    this.rows = rows;
+    this.objectiveProblem = null;
+    this.state.spec = { ...this.state.spec, objective: text };
+  }
+
+  private async parse(): Promise<void> {
+    const text = this.state.spec.objective.trim();
+    let parsed: ParsedObjective | null = null;
+    if (text) {
+      try {
+        parsed = await server.parse(text);
+      } catch (error) {
+        if (!(error instanceof ServerError)) throw error;
+        if (text === this.state.spec.objective.trim()) this.objectiveProblem = error.message;
+        this.changed("objective");
+        return;
+      }
+    }
+    if (text !== this.state.spec.objective.trim()) return; // edited meanwhile
+    this.objectiveProblem = null;
+    this.rows = parsed ? parsed.rows : [];
+    this.remember("replace");
+    this.changed("objective");
+    this.replan();
+  }
+
+  /** Plans anew. `began` is when the user asked for it. */
+  replan(began = performance.now()): void {
+    if (!this.scene || !this.agent) return;
+    const { spec } = this.state;
+    this.highlighted = null;
+    if (spec.tokens) {
+      const { tokens, settings } = spec;
+      return void this.decode(() => server.decode({ ...this.choice(), tokens, levels: settings.levels }), began);
+    }
+    if (spec.objective && !this.objectiveProblem) return this.live.request(this.request(), began);
+    if (!spec.objective && this.about.model.has_prior) {
+      // Without an objective: what the model expects.
+      return void this.decode(async () => {
+        const { plans } = await server.draw({ ...this.choice(), how: "most-likely", count: 1, seed: 0, temperature: 1 });
+        return plans[0]!;
+      }, began);
+    }
+    this.plan = null;
+    this.changed("plan");
+  }
+
+  private async decode(ask: () => Promise<PlanData>, began: number): Promise<void> {
+    const number = ++this.decodeNumber;
+    this.live.forget();
+    try {
+      const plan = await ask();
+      if (number === this.decodeNumber) this.receivePlan(plan, began);
+    } catch (error) {
+      if (!(error instanceof ServerError)) throw error;
+      if (number === this.decodeNumber) this.receiveProblem(error.message);
+    }
+  }
+
+  private receivePlan(plan: PlanData, began: number): void {
+    if (plan.agent !== this.agent) return;
+    this.decodeNumber++;
+    this.plan = plan;
+    this.planProblem = null;
+    this.changed("plan");
+    if (this.isGoalMoving) {
+      requestAnimationFrame(() => {
+        this.latencies_ms.push(performance.now() - began);
+        this.latencies_ms.splice(0, this.latencies_ms.length - LATENCIES_KEPT);
+      });
+    }
+  }
+
+  private receiveProblem(message: string): void {
+    this.plan = null;
+    this.planProblem = message;
+    this.changed("plan");
+  }
+}
+
+/** A quantile of some numbers; null if there are none. */
+export function quantile(values: number[], share: number): number | null {
+  if (!values.length) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
+}

@@ -1,0 +1,416 @@
+/** Drawing on a canvas: the map and road users in metres, lines and marks in pixels. */
+
+import type { Candidate, PlanData, SceneData, Track } from "./api";
+import { costColour, rankShare, type Theme } from "./ramp";
+import { sampled, sampledAngle, type Viewport } from "./viewport";
+
+export type Palette = Record<string, string>;
+
+export interface Ink {
+  context: CanvasRenderingContext2D;
+  viewport: Viewport;
+  palette: Palette;
+  theme: Theme;
+  ratio: number; // device pixels per pixel
+}
+
+type Line = { x_m: number[]; y_m: number[] };
+
+function trace(path: Path2D, line: Line, close = false): void {
+  line.x_m.forEach((x, index) => (index === 0 ? path.moveTo(x, line.y_m[0]!) : path.lineTo(x, line.y_m[index]!)));
+  if (close) path.closePath();
+}
+
+function pathOf(lines: Line[], close = false): Path2D {
+  const path = new Path2D();
+  for (const line of lines) trace(path, line, close);
+  return path;
+}
+
+/** The static map of a scene, traced once. */
+export class MapPaths {
+  private readonly lanes = new Map<number, { road: Path2D; bike: Path2D; route: Path2D }>();
+  private readonly paint: { path: Path2D; yellow: boolean; style: string }[];
+  private readonly edges: Path2D;
+  private readonly areas: Path2D;
+  private readonly driveways: Path2D;
+  private readonly bumps: Path2D;
+  private readonly crosswalks: { outline: Path2D; axis: Path2D; width: number }[];
+
+  constructor(private readonly scene: SceneData) {
+    const { map } = scene;
+    for (const lane of map.lanes) {
+      const width = Math.round(lane.width_m * 10) / 10;
+      let paths = this.lanes.get(width);
+      if (!paths) this.lanes.set(width, (paths = { road: new Path2D(), bike: new Path2D(), route: new Path2D() }));
+      trace(lane.is_bike ? paths.bike : paths.road, lane);
+      if (lane.on_route) trace(paths.route, lane);
+    }
+    this.paint = map.road_lines.map((line) => ({ path: pathOf([line]), yellow: line.colour === "yellow", style: line.style }));
+    this.edges = pathOf(map.road_edges);
+    this.areas = pathOf(map.drivable_areas, true);
+    this.driveways = pathOf(map.driveways, true);
+    this.bumps = pathOf(map.speed_bumps, true);
+    this.crosswalks = map.crosswalks.map(crosswalk);
+  }
+
+  draw(ink: Ink, step: number, detail: "full" | "faint"): void {
+    const { context, palette } = ink;
+    worldTransform(ink);
+    context.lineJoin = "round";
+    context.fillStyle = palette["driveway"]!;
+    context.fill(this.driveways);
+    context.fillStyle = context.strokeStyle = palette["asphalt"]!;
+    context.fill(this.areas);
+    for (const [width, { road }] of this.lanes) {
+      context.lineWidth = width + 0.8; // closes the seams between neighbouring lanes
+      context.stroke(road);
+    }
+    context.strokeStyle = palette["bike_lane"]!;
+    for (const [width, { bike }] of this.lanes) {
+      context.lineWidth = width;
+      context.stroke(bike);
+    }
+    if (detail === "full") {
+      this.drawRoute(ink);
+      this.drawPaint(ink);
+    }
+    context.strokeStyle = palette["road_edge"]!;
+    context.lineWidth = Math.max(0.22, 0.8 / ink.viewport.scale);
+    context.stroke(this.edges);
+    if (detail === "full") {
+      this.drawSigns(ink);
+      this.drawSignals(ink, step);
+    }
+  }
+
+  private drawRoute({ context, palette }: Ink): void {
+    context.save();
+    context.strokeStyle = palette["route"]!;
+    context.globalAlpha = 0.3;
+    for (const [width, { route }] of this.lanes) {
+      context.lineWidth = width * 0.9;
+      context.stroke(route);
+    }
+    context.restore();
+  }
+
+  private drawPaint({ context, palette, viewport }: Ink): void {
+    const thin = Math.max(0.16, 0.7 / viewport.scale);
+    context.save();
+    for (const { outline, axis, width } of this.crosswalks) {
+      context.save();
+      context.fillStyle = palette["asphalt"]!;
+      context.fill(outline);
+      context.clip(outline);
+      context.strokeStyle = palette["white_paint"]!;
+      context.globalAlpha = 0.85;
+      context.lineWidth = width;
+      context.setLineDash([0.55, 0.55]); // dashes of a line as wide as the crosswalk are its stripes
+      context.stroke(axis);
+      context.restore();
+    }
+    context.fillStyle = palette["speed_bump"]!;
+    context.globalAlpha = 0.4;
+    context.fill(this.bumps);
+    context.globalAlpha = 0.9;
+    for (const { path, yellow, style } of this.paint) {
+      const isDouble = style.startsWith("double");
+      context.setLineDash(style.endsWith("broken") ? [3, 4.5] : []);
+      context.strokeStyle = palette[yellow ? "yellow_paint" : "white_paint"]!;
+      context.lineWidth = isDouble ? 3 * thin : thin;
+      context.stroke(path);
+      if (isDouble) {
+        context.strokeStyle = palette["asphalt"]!;
+        context.lineWidth = thin;
+        context.stroke(path);
+      }
+    }
+    context.restore();
+  }
+
+  private drawSigns({ context, palette, viewport }: Ink): void {
+    const { x_m: xs, y_m: ys } = this.scene.map.stop_signs;
+    const radius = Math.max(1.1, 4 / viewport.scale);
+    xs.forEach((x, index) => {
+      const octagon = new Path2D();
+      for (let corner = 0; corner < 8; corner++) {
+        const angle = ((corner + 0.5) * Math.PI) / 4;
+        octagon.lineTo(x + radius * Math.cos(angle), ys[index]! + radius * Math.sin(angle));
+      }
+      octagon.closePath();
+      context.fillStyle = palette["stop_sign"]!;
+      context.fill(octagon);
+      context.strokeStyle = palette["white_paint"]!;
+      context.lineWidth = radius / 5;
+      context.stroke(octagon);
+    });
+  }
+
+  private drawSignals({ context, palette, viewport }: Ink, step: number): void {
+    const thick = Math.max(0.8, 3 / viewport.scale);
+    for (const signal of this.scene.signals) {
+      const state = signal.states[Math.min(signal.states.length - 1, Math.round(step))] ?? "unknown";
+      const half = Math.max(0.8, signal.width_m / 2 - 0.5);
+      const [across, along] = [-Math.sin(signal.heading_rad) * half, Math.cos(signal.heading_rad) * half];
+      context.beginPath();
+      context.moveTo(signal.x_m + across, signal.y_m + along);
+      context.lineTo(signal.x_m - across, signal.y_m - along);
+      context.lineCap = "round";
+      context.strokeStyle = palette["ground"]!;
+      context.lineWidth = thick * 1.5;
+      context.stroke();
+      context.strokeStyle = palette[`signal_${state}`]!;
+      context.lineWidth = thick;
+      context.stroke();
+    }
+    context.lineCap = "butt";
+  }
+}
+
+/** A crosswalk as its outline and the line along which people walk. */
+function crosswalk(polygon: Line): { outline: Path2D; axis: Path2D; width: number } {
+  const { x_m: xs, y_m: ys } = polygon;
+  let [longest, angle] = [0, 0];
+  xs.forEach((x, index) => {
+    const next = (index + 1) % xs.length;
+    const length = Math.hypot(xs[next]! - x, ys[next]! - ys[index]!);
+    if (length > longest) [longest, angle] = [length, Math.atan2(ys[next]! - ys[index]!, xs[next]! - x)];
+  });
+  const along = xs.map((x, index) => x * Math.cos(angle) + ys[index]! * Math.sin(angle));
+  const across = xs.map((x, index) => -x * Math.sin(angle) + ys[index]! * Math.cos(angle));
+  const [first, last] = [Math.min(...along), Math.max(...along)];
+  const [right, left] = [Math.min(...across), Math.max(...across)];
+  const middle = (right + left) / 2;
+  const at = (distance: number) => ({
+    x: distance * Math.cos(angle) - middle * Math.sin(angle),
+    y: distance * Math.sin(angle) + middle * Math.cos(angle),
+  });
+  const axis = new Path2D();
+  axis.moveTo(at(first + 0.25).x, at(first + 0.25).y);
+  axis.lineTo(at(last).x, at(last).y);
+  return { outline: pathOf([polygon], true), axis, width: left - right };
+}
+
+export function worldTransform({ context, viewport, ratio }: Ink): void {
+  const scale = ratio * viewport.scale;
+  context.setTransform(
+    scale, 0, 0, -scale,
+    ratio * (viewport.width / 2 - viewport.centre.x * viewport.scale),
+    ratio * (viewport.height / 2 + viewport.centre.y * viewport.scale),
+  ); // prettier-ignore
+}
+
+export function screenTransform({ context, ratio }: Ink): void {
+  context.setTransform(ratio, 0, 0, ratio, 0, 0);
+}
+
+export function clear(ink: Ink): void {
+  screenTransform(ink);
+  ink.context.fillStyle = ink.palette["ground"]!;
+  ink.context.fillRect(0, 0, ink.viewport.width, ink.viewport.height);
+}
+
+export interface Box {
+  x: number;
+  y: number;
+  heading: number;
+  length: number;
+  width: number;
+}
+
+/** Where a track is at a step; null if it was not observed. */
+export function boxAt(track: Track, step: number): Box | null {
+  const x = sampled(track.x_m, step);
+  const y = sampled(track.y_m, step);
+  const heading = sampledAngle(track.heading_rad, step);
+  if (x === null || y === null || heading === null) return null;
+  return { x, y, heading, length: track.length_m, width: track.width_m };
+}
+
+/** A road user: a box with a windscreen, or a disc for people on foot. */
+export function drawBox(ink: Ink, box: Box, style: { colour: string; kind: string; isGhost?: boolean; isSelected?: boolean }): void {
+  const { context, palette, viewport } = ink;
+  worldTransform(ink);
+  context.translate(box.x, box.y);
+  context.rotate(box.heading);
+  const small = 5 / viewport.scale;
+  const length = Math.max(box.length, small);
+  const width = Math.max(box.width, Math.min(small, length));
+  const body = new Path2D();
+  if (style.kind === "pedestrian") body.arc(0, 0, Math.max(0.45, small / 2), 0, 2 * Math.PI);
+  else body.roundRect(-length / 2, -width / 2, length, width, Math.min(0.6, width / 3));
+  if (style.isSelected) {
+    const ring = new Path2D();
+    ring.arc(0, 0, Math.max(length, width) / 2 + 5 / viewport.scale, 0, 2 * Math.PI);
+    context.strokeStyle = palette["ego"]!;
+    context.lineWidth = 2 / viewport.scale;
+    context.stroke(ring);
+    context.globalAlpha = 0.12;
+    context.fillStyle = palette["ego"]!;
+    context.fill(ring);
+    context.globalAlpha = 1;
+  }
+  context.globalAlpha = style.isGhost ? 0.28 : 1;
+  context.fillStyle = style.colour;
+  context.fill(body);
+  context.globalAlpha = 1;
+  context.strokeStyle = style.isGhost ? style.colour : palette["halo"]!;
+  context.lineWidth = 1 / viewport.scale;
+  context.stroke(body);
+  if (style.kind === "vehicle" && !style.isGhost && length * viewport.scale > 12) {
+    context.fillStyle = palette["halo"]!;
+    context.globalAlpha = 0.55;
+    context.fillRect(length * 0.12, -width * 0.36, length * 0.13, width * 0.72);
+    context.globalAlpha = 1;
+  }
+}
+
+/** A line in the scene with a width in pixels. */
+export function strokeLine(
+  ink: Ink,
+  line: Line,
+  style: { colour: string; width: number; alpha?: number; dash?: number[]; casing?: boolean },
+): void {
+  const { context, viewport } = ink;
+  screenTransform(ink);
+  const path = new Path2D();
+  line.x_m.forEach((x, index) => {
+    const point = viewport.toScreen(x, line.y_m[index]!);
+    if (index === 0) path.moveTo(point.x, point.y);
+    else path.lineTo(point.x, point.y);
+  });
+  context.save();
+  context.lineJoin = context.lineCap = "round";
+  context.setLineDash(style.dash ?? []);
+  if (style.casing) {
+    context.strokeStyle = ink.palette["halo"]!;
+    context.lineWidth = style.width + 3;
+    context.stroke(path);
+  }
+  context.globalAlpha = style.alpha ?? 1;
+  context.strokeStyle = style.colour;
+  context.lineWidth = style.width;
+  context.stroke(path);
+  context.restore();
+}
+
+export function dot(ink: Ink, x: number, y: number, radius: number, colour: string, casing = true): void {
+  const { context, viewport, palette } = ink;
+  screenTransform(ink);
+  const point = viewport.toScreen(x, y);
+  context.beginPath();
+  context.arc(point.x, point.y, radius, 0, 2 * Math.PI);
+  context.fillStyle = colour;
+  context.fill();
+  if (casing) {
+    context.strokeStyle = palette["halo"]!;
+    context.lineWidth = 1.5;
+    context.stroke();
+  }
+}
+
+/** The band of one standard deviation: the union of its ellipses along the plan. */
+export function drawBand(ink: Ink, plan: PlanData, headingNow: number, colour: string): void {
+  const { context } = ink;
+  const { x_m: xs, y_m: ys, std_along_m: along, std_across_m: across } = plan.trajectory;
+  worldTransform(ink);
+  const band = new Path2D();
+  for (let index = 0; index < xs.length; index += 2) {
+    const ellipse = new Path2D();
+    ellipse.ellipse(xs[index]!, ys[index]!, along[index]!, across[index]!, headingNow, 0, 2 * Math.PI);
+    band.addPath(ellipse);
+  }
+  context.globalAlpha = 0.13;
+  context.fillStyle = colour;
+  context.fill(band, "nonzero");
+  context.globalAlpha = 1;
+}
+
+/** A plan: a line, and a dot for every second. */
+export function drawPlan(ink: Ink, start: { x: number; y: number }, plan: PlanData, colour: string, dt_s: number): void {
+  const { x_m: xs, y_m: ys } = plan.trajectory;
+  strokeLine(ink, { x_m: [start.x, ...xs], y_m: [start.y, ...ys] }, { colour, width: 3.5, casing: true });
+  const every = Math.max(1, Math.round(1 / dt_s));
+  for (let index = every - 1; index < xs.length - 1; index += every) dot(ink, xs[index]!, ys[index]!, 3, colour);
+  dot(ink, xs.at(-1)!, ys.at(-1)!, 5, colour);
+}
+
+/** A candidate of the search in the colour of its rank; those that the gate rejected are grey and dashed. */
+export function drawCandidate(
+  ink: Ink,
+  start: { x: number; y: number },
+  candidate: Candidate,
+  count: number,
+  style: { isHighlighted: boolean; alpha: number },
+): void {
+  const line = { x_m: [start.x, ...candidate.x_m], y_m: [start.y, ...candidate.y_m] };
+  const isOut = candidate.is_rejected || !candidate.is_usable;
+  const colour = isOut ? ink.palette["rejected"]! : costColour(rankShare(candidate.rank, count), ink.theme);
+  strokeLine(ink, line, {
+    colour,
+    width: style.isHighlighted ? 4 : candidate.is_kept ? 3 : 1.8,
+    alpha: style.isHighlighted ? 1 : style.alpha,
+    dash: isOut ? [3, 4] : [],
+    casing: style.isHighlighted,
+  });
+  dot(ink, candidate.x_m.at(-1)!, candidate.y_m.at(-1)!, style.isHighlighted ? 5 : candidate.is_kept ? 4 : 2.6, colour);
+}
+
+/** The goal: a ring with a cross, big enough to grab. */
+export function drawGoal(ink: Ink, goal: { x: number; y: number }, isGrabbed: boolean): void {
+  const { context, viewport, palette } = ink;
+  screenTransform(ink);
+  const { x, y } = viewport.toScreen(goal.x, goal.y);
+  const radius = isGrabbed ? 12 : 9;
+  for (const [colour, width] of [
+    [palette["halo"]!, 5],
+    [palette["goal"]!, 2.5],
+  ] as const) {
+    context.strokeStyle = colour;
+    context.lineWidth = width;
+    context.beginPath();
+    context.arc(x, y, radius, 0, 2 * Math.PI);
+    for (const [dx, dy] of [[1, 0], [-1, 0], [0, 1], [0, -1]] as const) {
+      context.moveTo(x + dx * (radius - 4), y + dy * (radius - 4));
+      context.lineTo(x + dx * (radius + 4), y + dy * (radius + 4));
+    }
+    context.stroke();
+  }
+}
+
+export function label(ink: Ink, x: number, y: number, text: string): void {
+  const { context, viewport, palette } = ink;
+  screenTransform(ink);
+  const point = viewport.toScreen(x, y);
+  context.font = "11px system-ui, sans-serif";
+  context.textAlign = "center";
+  context.lineJoin = "round";
+  context.strokeStyle = palette["halo"]!;
+  context.lineWidth = 3;
+  context.strokeText(text, point.x, point.y - 10);
+  context.fillStyle = palette["ink"]!;
+  context.fillText(text, point.x, point.y - 10);
+}
+
+/** A bar of a round number of metres, at the lower right. */
+export function drawScale(ink: Ink): void {
+  const { context, viewport, palette } = ink;
+  screenTransform(ink);
+  const metres = [2, 5, 10, 20, 50, 100].find((length) => length * viewport.scale > 60) ?? 100;
+  const right = viewport.width - 16;
+  const left = right - metres * viewport.scale;
+  const y = viewport.height - 14;
+  context.strokeStyle = palette["faint_ink"]!;
+  context.lineWidth = 1.5;
+  context.beginPath();
+  context.moveTo(left, y - 4);
+  context.lineTo(left, y);
+  context.lineTo(right, y);
+  context.lineTo(right, y - 4);
+  context.stroke();
+  context.font = "11px system-ui, sans-serif";
+  context.textAlign = "center";
+  context.fillStyle = palette["faint_ink"]!;
+  context.fillText(`${metres} m`, (left + right) / 2, y - 5);
+}

@@ -1,0 +1,200 @@
+/** The search as a picture: for every token its candidates in a small scene, and its bits to toggle by hand. */
+
+import type { Candidate, PlanData } from "../api";
+import type { App } from "../app";
+import { digitsOf, toggled } from "../code";
+import { fill, h } from "../dom";
+import { boxAt, clear, drawBox, drawCandidate, MapPaths, type Ink } from "../drawing";
+import { costColour, rankShare } from "../ramp";
+import { candidateFacts } from "../scene-canvas";
+import { distanceTo, Viewport } from "../viewport";
+
+const NUM_CHIPS = 8;
+const HOVER_PX = 8;
+
+export function searchDock(app: App): HTMLElement {
+  const columns = Array.from({ length: app.about.model.num_tokens }, (_, index) => new TokenColumn(app, index + 1));
+  const legend = h("div", { class: "ramp-legend", "aria-hidden": "true" });
+  const updateLegend = (): void => {
+    const colours = [0, 0.25, 0.5, 0.75, 1].map((share) => costColour(share, app.theme));
+    const bar = h("span", { class: "ramp-bar" });
+    bar.style.background = `linear-gradient(to right, ${colours.join(", ")})`;
+    const grey = h("span", { class: "ramp-grey" });
+    fill(legend, "best", bar, "worst", grey, "rejected by the gate");
+  };
+  app.listen(["look"], updateLegend);
+  updateLegend();
+  return h(
+    "section",
+    { class: "dock", "aria-label": "The search, token by token" },
+    h("div", { class: "dock-head" }, h("h2", {}, "Search, token by token"), legend),
+    h("div", { class: "columns" }, ...columns.map((column) => column.element)),
+  );
+}
+
+class TokenColumn {
+  readonly element: HTMLElement;
+  private readonly canvas = h("canvas", { class: "mini", role: "img" });
+  private readonly bits = h("div", { class: "bits", role: "group" });
+  private readonly chips = h("div", { class: "candidate-chips" });
+  private readonly note = h("span", { class: "faint" });
+  private readonly viewport = new Viewport();
+  private readonly tooltip = h("div", { class: "tooltip", role: "tooltip", hidden: true });
+  private paths: [unknown, MapPaths] | null = null;
+
+  constructor(
+    private readonly app: App,
+    private readonly place: number,
+  ) {
+    this.element = h(
+      "div",
+      { class: "token-column", "data-token": place },
+      h("div", { class: "token-head" }, h("strong", {}, `Token ${place}`), this.bits, this.note),
+      h("div", { class: "mini-pane" }, this.canvas, this.tooltip),
+      this.chips,
+    );
+    this.canvas.addEventListener("pointermove", (event) => this.onMove(event));
+    this.canvas.addEventListener("pointerleave", () => app.hover(null));
+    this.canvas.addEventListener("click", () => app.highlighted && this.choose(app.highlighted));
+    app.listen(["plan", "scene", "objective"], () => this.update());
+    app.listen(["look", "hover"], () => this.draw());
+    new ResizeObserver(() => this.draw()).observe(this.element);
+    this.update();
+  }
+
+  private get step(): PlanData["search"][number] | null {
+    return this.app.plan?.search.find((step) => step.depth === this.place) ?? null;
+  }
+
+  private update(): void {
+    this.updateBits();
+    const { step } = this;
+    const shown = step?.candidates.slice(0, NUM_CHIPS) ?? [];
+    const more = (step?.num_candidates ?? 0) - shown.length;
+    fill(this.chips, ...shown.map((candidate) => this.chip(candidate, step!.num_candidates)), more > 0 && h("span", { class: "faint more" }, `+${more}`));
+    this.canvas.setAttribute("aria-label", step ? `${step.num_candidates} candidates of token ${this.place}` : `No search of token ${this.place}`);
+    this.element.classList.toggle("is-empty", !step);
+    this.draw();
+  }
+
+  private updateBits(): void {
+    const { plan, about } = this.app;
+    const tokens = plan?.tokens ?? null;
+    const id = tokens?.[this.place - 1];
+    const levels = plan?.levels ?? 2;
+    this.bits.setAttribute("aria-label", `Bits of token ${this.place}`);
+    if (id === undefined || !tokens) {
+      fill(this.bits);
+      this.note.textContent = plan && plan.tokens === null ? "off the levels (refined)" : plan ? "not searched" : "";
+      return;
+    }
+    this.note.textContent = `= ${id}`;
+    const buttons = digitsOf(id, levels, about.model.token_dim).map((digit, dimension) =>
+      h(
+        "button",
+        {
+          class: digit ? "bit on" : "bit",
+          "aria-pressed": levels === 2 ? String(digit === 1) : null,
+          "aria-label": `Token ${this.place}, bit ${dimension + 1}: ${digit}`,
+          title: "Toggle this bit by hand and see what it does",
+          onclick: () => {
+            const next = [...tokens];
+            next[this.place - 1] = toggled(id, dimension, levels, about.model.token_dim);
+            this.app.setTokens(next, levels);
+          },
+        },
+        digit,
+      ),
+    );
+    const focused = [...this.bits.children].indexOf(document.activeElement as Element);
+    fill(this.bits, ...buttons);
+    buttons[focused]?.focus();
+  }
+
+  private chip(candidate: Candidate, count: number): HTMLElement {
+    const isOut = candidate.is_rejected || !candidate.is_usable;
+    const cost = candidate.costs[0];
+    const chip = h(
+      "button",
+      {
+        class: `candidate-chip${candidate.is_kept ? " kept" : ""}${isOut ? " out" : ""}`,
+        "aria-label": `Candidate ${candidate.tokens.join(" ")}, rank ${candidate.rank + 1}, cost ${cost?.toPrecision(3) ?? "infinite"}${isOut ? ", rejected" : ""}`,
+        onmouseenter: () => this.app.hover(candidate),
+        onmouseleave: () => this.app.hover(null),
+        onfocus: () => this.app.hover(candidate),
+        onblur: () => this.app.hover(null),
+        onclick: () => this.choose(candidate),
+      },
+      h("i", {}),
+      h("span", {}, cost === null || cost === undefined ? "∞" : short(cost)),
+    );
+    (chip.firstChild as HTMLElement).style.background = isOut ? "" : costColour(rankShare(candidate.rank, count), this.app.theme);
+    return chip;
+  }
+
+  /** Takes a candidate by hand, and keeps the tokens after it. */
+  private choose(candidate: Candidate): void {
+    const after = this.app.plan?.tokens?.slice(candidate.tokens.length) ?? [];
+    this.app.setTokens([...candidate.tokens, ...after], this.app.state.spec.settings.levels);
+  }
+
+  private draw(): void {
+    const { app, canvas, viewport } = this;
+    const pane = canvas.parentElement!;
+    const { clientWidth: width, clientHeight: height } = pane;
+    const { scene, plan } = app;
+    if (!width || !height || !scene) return;
+    const ratio = window.devicePixelRatio || 1;
+    if (canvas.width !== Math.round(width * ratio) || canvas.height !== Math.round(height * ratio)) {
+      canvas.width = Math.round(width * ratio);
+      canvas.height = Math.round(height * ratio);
+    }
+    viewport.width = width;
+    viewport.height = height;
+    const track = scene.tracks.find((one) => one.id === app.agent);
+    const start = track && boxAt(track, scene.current_step);
+    const ink: Ink = { context: canvas.getContext("2d")!, viewport, palette: app.palette, theme: app.theme, ratio };
+    if (start) this.fit(start, plan);
+    if (this.paths?.[0] !== scene) this.paths = [scene, new MapPaths(scene)];
+    clear(ink);
+    this.paths[1].draw(ink, scene.current_step, "faint");
+    if (!start) return;
+    const { step } = this;
+    for (const candidate of [...(step?.candidates ?? [])].reverse()) {
+      drawCandidate(ink, start, candidate, step!.num_candidates, { isHighlighted: candidate === app.highlighted, alpha: 0.9 });
+    }
+    drawBox(ink, start, { colour: app.palette["ego"]!, kind: track.kind });
+    const highlighted = step?.candidates.includes(app.highlighted as Candidate) ? app.highlighted : null;
+    this.tooltip.hidden = !highlighted;
+    if (highlighted) fill(this.tooltip, ...candidateFacts(highlighted));
+  }
+
+  /** Shows all candidates of all tokens, the same part of the scene in every column. */
+  private fit(start: { x: number; y: number }, plan: PlanData | null): void {
+    const lines = plan ? [...plan.search.flatMap((step) => step.candidates), plan.trajectory] : [];
+    const xs = [start.x, ...lines.flatMap((line) => line.x_m)];
+    const ys = [start.y, ...lines.flatMap((line) => line.y_m)];
+    const [left, right] = [Math.min(...xs), Math.max(...xs)];
+    const [low, high] = [Math.min(...ys), Math.max(...ys)];
+    this.viewport.centre = { x: (left + right) / 2, y: (low + high) / 2 };
+    const scale = Math.min((this.viewport.width - 24) / Math.max(12, right - left), (this.viewport.height - 24) / Math.max(12, high - low));
+    this.viewport.scale = Math.min(8, scale);
+  }
+
+  private onMove(event: PointerEvent): void {
+    const bounds = this.canvas.getBoundingClientRect();
+    const world = this.viewport.toWorld(event.clientX - bounds.left, event.clientY - bounds.top);
+    let [nearest, found] = [HOVER_PX / this.viewport.scale, null as Candidate | null];
+    for (const candidate of this.step?.candidates ?? []) {
+      const distance = distanceTo(world, candidate.x_m, candidate.y_m);
+      if (distance < nearest) [nearest, found] = [distance, candidate];
+    }
+    if (found !== this.app.highlighted) this.app.hover(found);
+  }
+}
+
+function short(cost: number): string {
+  const size = Math.abs(cost);
+  if (size < 0.05) return "0";
+  return size >= 1000 ? cost.toExponential(0) : size >= 10 ? cost.toFixed(0) : cost.toFixed(1);
+}

@@ -1,0 +1,303 @@
+/** The canvas on which a scene is shown and a plan is made: pan, zoom, pick an agent, set and drag the goal. */
+
+import type { Candidate, PlanData, SceneData, Track } from "./api";
+import { h } from "./dom";
+import {
+  boxAt,
+  clear,
+  dot,
+  drawBand,
+  drawBox,
+  drawCandidate,
+  drawGoal,
+  drawPlan,
+  drawScale,
+  label,
+  MapPaths,
+  strokeLine,
+  type Ink,
+  type Palette,
+} from "./drawing";
+import type { Theme } from "./ramp";
+import { distanceTo, inBox, type Point, type Viewport } from "./viewport";
+
+const GRAB_PX = 18;
+const CLICK_PX = 4; // a pointer that moves less has clicked
+const HOVER_PX = 9;
+
+/** Everything that a frame shows. */
+export interface Frame {
+  scene: SceneData;
+  tracks: Track[]; // those of the scene, or of a drive
+  step: number;
+  agent: string | null;
+  plan: PlanData | null;
+  planColour: "plan" | "pinned";
+  steps: PlanData["search"]; // whose candidates are shown
+  highlighted: Candidate | null;
+  samples: { plan: PlanData; share: number }[];
+  highlightedSample: number | null;
+  goal: Point | null;
+  drivenPlan: { x_m: number[]; y_m: number[] } | null;
+  band: boolean;
+  recorded: boolean;
+  names: boolean;
+}
+
+export interface CanvasListener {
+  onAgent(id: string): void;
+  onGoal(point: Point, phase: "click" | "drag" | "drop", time: number): void;
+  onHover(candidate: Candidate | null): void;
+  onView(): void;
+}
+
+export class SceneCanvas {
+  readonly element: HTMLDivElement;
+  readonly canvas: HTMLCanvasElement;
+  private readonly context: CanvasRenderingContext2D;
+  private readonly tooltip: HTMLDivElement;
+  private readonly pointers = new Map<number, Point>();
+  private paths: MapPaths | null = null;
+  private pathsOf: SceneData | null = null;
+  private frame: Frame | null = null;
+  private pressed: { x: number; y: number; target: "goal" | "world"; hasMoved: boolean } | null = null;
+  private hoveredTrack: Track | null = null;
+
+  constructor(
+    readonly viewport: Viewport,
+    private readonly look: () => { palette: Palette; theme: Theme },
+    private readonly listener: CanvasListener,
+    name: string,
+  ) {
+    this.canvas = h("canvas", { tabindex: 0, role: "application", "aria-label": name, class: "scene-canvas" });
+    this.tooltip = h("div", { class: "tooltip", role: "tooltip", hidden: true });
+    this.element = h("div", { class: "scene-pane" }, this.canvas, this.tooltip);
+    this.context = this.canvas.getContext("2d")!;
+    this.canvas.addEventListener("pointerdown", (event) => this.onDown(event));
+    this.canvas.addEventListener("pointermove", (event) => this.onMove(event));
+    this.canvas.addEventListener("pointerup", (event) => this.onUp(event));
+    this.canvas.addEventListener("pointercancel", (event) => this.onUp(event));
+    this.canvas.addEventListener("pointerleave", () => this.hover(null, null));
+    this.canvas.addEventListener("wheel", (event) => this.onWheel(event), { passive: false });
+    new ResizeObserver(() => this.resize()).observe(this.element);
+  }
+
+  /** Draws a frame, and draws it again when the size changes. */
+  show(frame: Frame): void {
+    this.frame = frame;
+    this.draw();
+  }
+
+  resize(): void {
+    const { clientWidth, clientHeight } = this.element;
+    if (clientWidth === 0 || clientHeight === 0) return;
+    const ratio = window.devicePixelRatio || 1;
+    this.canvas.width = Math.round(clientWidth * ratio);
+    this.canvas.height = Math.round(clientHeight * ratio);
+    this.viewport.width = clientWidth;
+    this.viewport.height = clientHeight;
+    this.draw();
+  }
+
+  draw(): void {
+    const { frame } = this;
+    if (!frame || this.canvas.width === 0) return;
+    if (this.pathsOf !== frame.scene) {
+      this.paths = new MapPaths(frame.scene);
+      this.pathsOf = frame.scene;
+    }
+    const ink: Ink = { context: this.context, viewport: this.viewport, ratio: window.devicePixelRatio || 1, ...this.look() };
+    clear(ink);
+    this.paths!.draw(ink, frame.step, "full");
+    const chosen = frame.scene.tracks.find((track) => track.id === frame.agent);
+    const start = chosen ? boxAt(chosen, frame.scene.current_step) : null;
+    if (frame.recorded && chosen) drawRecorded(ink, frame.scene, chosen);
+    if (frame.plan && start && frame.band) drawBand(ink, frame.plan, start.heading, ink.palette[frame.planColour]!);
+    if (start) {
+      for (const [index, sample] of frame.samples.entries()) {
+        const isHighlighted = index === frame.highlightedSample;
+        const { x_m, y_m } = sample.plan.trajectory;
+        strokeLine(ink, { x_m: [start.x, ...x_m], y_m: [start.y, ...y_m] }, {
+          colour: ink.palette["sample"]!,
+          width: isHighlighted ? 4 : 1.2 + 4 * sample.share,
+          alpha: isHighlighted ? 1 : 0.75,
+          casing: isHighlighted,
+        });
+        dot(ink, x_m.at(-1)!, y_m.at(-1)!, isHighlighted ? 5 : 3, ink.palette["sample"]!);
+      }
+      for (const step of frame.steps) {
+        // The worst first, so that the best lie on top.
+        for (const candidate of [...step.candidates].reverse()) {
+          drawCandidate(ink, start, candidate, step.num_candidates, { isHighlighted: false, alpha: 0.75 });
+        }
+      }
+      if (frame.plan) drawPlan(ink, start, frame.plan, ink.palette[frame.planColour]!, frame.scene.dt_s);
+      if (frame.highlighted) {
+        const count = frame.steps.find((step) => step.depth === frame.highlighted!.tokens.length)?.num_candidates ?? 8;
+        drawCandidate(ink, start, frame.highlighted, count, { isHighlighted: true, alpha: 1 });
+      }
+    }
+    if (frame.drivenPlan) strokeLine(ink, frame.drivenPlan, { colour: ink.palette["plan"]!, width: 3, casing: true });
+    this.drawTracks(ink, frame);
+    if (frame.goal) drawGoal(ink, frame.goal, this.pressed?.target === "goal");
+    drawScale(ink);
+  }
+
+  private drawTracks(ink: Ink, frame: Frame): void {
+    for (const track of frame.tracks) {
+      const box = boxAt(track, frame.step);
+      if (!box) continue;
+      const isSelected = track.id === frame.agent;
+      const colour = ink.palette[isSelected ? "ego" : track.kind]!;
+      drawBox(ink, box, { colour, kind: track.kind, isSelected });
+      if (frame.names || track === this.hoveredTrack) label(ink, box.x, box.y + box.width / 2, track.id);
+    }
+    const later = frame.step - frame.scene.current_step;
+    const chosen = frame.scene.tracks.find((track) => track.id === frame.agent);
+    if (frame.plan && chosen && later > 0) {
+      const { x_m, y_m, heading_rad } = frame.plan.trajectory;
+      const index = Math.min(x_m.length - 1, Math.round(later) - 1);
+      if (index >= 0) {
+        const box = { x: x_m[index]!, y: y_m[index]!, heading: heading_rad[index]!, length: chosen.length_m, width: chosen.width_m };
+        drawBox(ink, box, { colour: ink.palette[frame.planColour]!, kind: chosen.kind });
+      }
+    }
+  }
+
+  private position(event: PointerEvent | WheelEvent): Point {
+    const bounds = this.canvas.getBoundingClientRect();
+    return { x: event.clientX - bounds.left, y: event.clientY - bounds.top };
+  }
+
+  private onDown(event: PointerEvent): void {
+    if (event.button !== 0) return;
+    const at = this.position(event);
+    this.pointers.set(event.pointerId, at);
+    this.canvas.setPointerCapture(event.pointerId);
+    this.pressed = { ...at, target: this.isOnGoal(at) ? "goal" : "world", hasMoved: false };
+    this.hover(null, null);
+    this.draw();
+  }
+
+  private onMove(event: PointerEvent): void {
+    const at = this.position(event);
+    const before = this.pointers.get(event.pointerId);
+    if (!before || !this.pressed) return this.findHovered(at);
+    const others = [...this.pointers].filter(([id]) => id !== event.pointerId).map(([, point]) => point);
+    this.pointers.set(event.pointerId, at);
+    if (others.length) {
+      const [other] = others;
+      const factor = Math.hypot(at.x - other!.x, at.y - other!.y) / Math.max(1, Math.hypot(before.x - other!.x, before.y - other!.y));
+      this.viewport.zoomAt((at.x + other!.x) / 2, (at.y + other!.y) / 2, factor);
+      this.pressed.hasMoved = true;
+      this.listener.onView();
+      return;
+    }
+    this.pressed.hasMoved ||= Math.hypot(at.x - this.pressed.x, at.y - this.pressed.y) > CLICK_PX;
+    if (!this.pressed.hasMoved) return;
+    if (this.pressed.target === "goal") this.listener.onGoal(this.viewport.toWorld(at.x, at.y), "drag", event.timeStamp);
+    else {
+      this.viewport.pan(at.x - before.x, at.y - before.y);
+      this.listener.onView();
+    }
+  }
+
+  private onUp(event: PointerEvent): void {
+    const { pressed } = this;
+    const at = this.position(event);
+    this.pointers.delete(event.pointerId);
+    if (!pressed || this.pointers.size) return;
+    this.pressed = null;
+    const world = this.viewport.toWorld(at.x, at.y);
+    if (pressed.target === "goal") {
+      if (pressed.hasMoved) this.listener.onGoal(world, "drop", event.timeStamp);
+    } else if (!pressed.hasMoved && event.type === "pointerup") {
+      const track = this.trackAt(world);
+      if (track) this.listener.onAgent(track.id);
+      else this.listener.onGoal(world, "click", event.timeStamp);
+    }
+    this.draw();
+  }
+
+  private onWheel(event: WheelEvent): void {
+    event.preventDefault();
+    const at = this.position(event);
+    this.viewport.zoomAt(at.x, at.y, Math.exp(-event.deltaY * (event.deltaMode === 1 ? 0.05 : 0.0015)));
+    this.listener.onView();
+  }
+
+  private isOnGoal(at: Point): boolean {
+    const goal = this.frame?.goal;
+    if (!goal) return false;
+    const point = this.viewport.toScreen(goal.x, goal.y);
+    return Math.hypot(point.x - at.x, point.y - at.y) <= GRAB_PX;
+  }
+
+  private trackAt(world: Point): Track | null {
+    const { frame } = this;
+    const found = frame?.tracks.filter((track) => {
+      const box = boxAt(track, frame.step);
+      return box !== null && inBox(world, box, 4 / this.viewport.scale);
+    });
+    return found?.[0] ?? null;
+  }
+
+  private findHovered(at: Point): void {
+    const { frame } = this;
+    if (!frame) return;
+    const world = this.viewport.toWorld(at.x, at.y);
+    const track = this.trackAt(world);
+    let [nearest, found] = [HOVER_PX / this.viewport.scale, null as Candidate | null];
+    if (!track && !this.isOnGoal(at)) {
+      for (const candidate of frame.steps.flatMap((step) => step.candidates)) {
+        const distance = distanceTo(world, candidate.x_m, candidate.y_m);
+        if (distance < nearest) [nearest, found] = [distance, candidate];
+      }
+    }
+    this.canvas.style.cursor = this.isOnGoal(at) ? "grab" : track ? "pointer" : "crosshair";
+    this.hover(track, found, at);
+  }
+
+  private hover(track: Track | null, candidate: Candidate | null, at?: Point): void {
+    if (candidate !== (this.frame?.highlighted ?? null)) this.listener.onHover(candidate);
+    if (track !== this.hoveredTrack) {
+      this.hoveredTrack = track;
+      this.draw();
+    }
+    this.tooltip.hidden = !candidate || !at;
+    if (!candidate || !at) return;
+    this.tooltip.replaceChildren(...candidateFacts(candidate));
+    const isRight = at.x > this.viewport.width - 200;
+    this.tooltip.style.left = `${isRight ? at.x - 14 : at.x + 14}px`;
+    this.tooltip.style.top = `${Math.min(at.y + 14, this.viewport.height - 130)}px`;
+    this.tooltip.style.transform = isRight ? "translateX(-100%)" : "";
+  }
+}
+
+function drawRecorded(ink: Ink, scene: SceneData, track: Track): void {
+  const known = track.x_m.map((_, step) => step).filter((step) => step >= scene.current_step && track.x_m[step] !== null);
+  const line = { x_m: known.map((step) => track.x_m[step]!), y_m: known.map((step) => track.y_m[step]!) };
+  if (line.x_m.length > 1) strokeLine(ink, line, { colour: ink.palette["recorded"]!, width: 2.5, dash: [1, 6], alpha: 0.95 });
+}
+
+/** The numbers of a candidate, for tooltips. */
+export function candidateFacts(candidate: Candidate): Node[] {
+  const fate = !candidate.is_usable
+    ? "no finite cost"
+    : candidate.is_rejected
+      ? "rejected by the gate"
+      : candidate.is_kept
+        ? "kept"
+        : "dropped";
+  const rows: [string, string][] = [
+    ["rank", String(candidate.rank + 1)],
+    ["cost", candidate.costs.map((cost) => (cost === null ? "∞" : cost.toPrecision(4))).join(" · ")],
+    ["final std", candidate.final_std_m === null ? "—" : `${candidate.final_std_m.toFixed(2)} m`],
+  ];
+  if (candidate.log_probability !== null) rows.push(["log p", candidate.log_probability.toFixed(2)]);
+  return [
+    h("strong", {}, `Token ${candidate.tokens.length}: ${candidate.tokens.join(" ")}`),
+    h("span", { class: "fate" }, fate),
+    h("dl", {}, ...rows.flatMap(([name, value]) => [h("dt", {}, name), h("dd", {}, value)])),
+  ];
+}

@@ -1,0 +1,283 @@
+"""The studio in a real browser: pick an agent, set and drag a goal, toggle a bit, swap a code, reload a permalink.
+
+It also makes the pictures of the documentation:
+
+    WAYCODE_SCREENSHOTS=docs/images pytest tests/test_studio_browser.py
+"""
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+pytest.importorskip("fastapi", reason="the studio is not installed: pip install 'waycode[studio]'")
+playwright = pytest.importorskip("playwright.sync_api", reason="not installed: pip install 'waycode[dev]'")
+
+CHROMIUM = next(filter(None, map(shutil.which, ("chromium", "chromium-browser", "google-chrome"))), None)
+pytestmark = pytest.mark.skipif(
+    CHROMIUM is None, reason="Chromium is not installed (Debian: apt-get install chromium; .ci/run does it)"
+)
+SIZES = {"laptop": (1280, 720), "desktop": (1920, 1080), "phone": (390, 844)}
+PATIENCE_MS = 180_000  # nothing here is about speed: a busy machine may take its time
+
+
+class StudioPage:
+    """A page of the studio, and what its script knows."""
+
+    def __init__(self, page: Any, address: str):
+        self.page, self.address = page, address
+        self.problems: list[str] = []
+        self.requested: list[str] = []
+        page.set_default_timeout(PATIENCE_MS)
+        page.on("pageerror", lambda error: self.problems.append(str(error)))
+        page.on("console", self._on_console)
+        page.on("request", lambda request: self.requested.append(request.url))
+
+    def _on_console(self, message: Any) -> None:
+        if message.type == "error":
+            self.problems.append(f"{message.text} at {message.location}")
+
+    def open(self, fragment: str = "") -> None:
+        self.page.goto("about:blank")
+        self.page.goto(f"{self.address}{fragment}")
+        self.wait("app.plan !== null || app.planProblem !== null")
+
+    def get(self, expression: str) -> Any:
+        """The value of an expression of `app`, the state of the page."""
+        return self.page.evaluate(f"() => {{ const app = window.waycodeStudio; return {expression}; }}")
+
+    def wait(self, condition: str) -> None:
+        """Waits until a condition on `app` holds. Polled from here: the page's policy forbids evaluated code in it."""
+        for _ in range(PATIENCE_MS // 100):
+            if self.get(f"app !== undefined && Boolean({condition})"):
+                return
+            self.page.wait_for_timeout(100)
+        raise AssertionError(f"waited in vain for: {condition}")
+
+    def on_screen(self, x_m: float, y_m: float) -> tuple[float, float]:
+        """Where a point of the scene is on the screen."""
+        box = self.page.locator(".scene-pane:not([hidden]) canvas").last.bounding_box()
+        point = self.get(f"app.viewport.toScreen({x_m}, {y_m})")
+        return box["x"] + point["x"], box["y"] + point["y"]
+
+    def position_of(self, track: str) -> tuple[float, float]:
+        """Where a road user is now."""
+        found = f"app.scene.tracks.find((one) => one.id === {json.dumps(track)})"
+        now = "app.scene.current_step"
+        return tuple(self.get(f"{found}.{name}[{now}]") for name in ("x_m", "y_m"))
+
+    def settle(self) -> None:
+        """Waits until what was asked for is drawn."""
+        self.page.wait_for_timeout(700)
+
+    def picture(self, name: str, folder: Path) -> None:
+        self.settle()
+        self.page.screenshot(path=folder / f"{name}.png")
+
+
+@pytest.fixture(scope="module")
+def address() -> Iterator[str]:
+    command = [sys.executable, "-m", "waycode.cli", "studio", "--no-browser", "--port", "0"]
+    server = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert server.stdout is not None
+    try:
+        yield next(word for word in server.stdout.readline().split() if word.startswith("http://"))
+    finally:
+        server.terminate()
+        server.wait()
+        server.stdout.close()
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Any]:
+    with playwright.sync_playwright() as running:
+        # CI runs as root, for whom Chromium has no sandbox; the only page that is opened is our own.
+        chromium = running.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield chromium
+        chromium.close()
+
+
+@pytest.fixture(params=["light"])
+def studio(browser: Any, address: str, request: pytest.FixtureRequest) -> Iterator[StudioPage]:
+    context = browser.new_context(
+        viewport=dict(zip(("width", "height"), SIZES["laptop"], strict=True)), color_scheme=request.param
+    )
+    context.grant_permissions(["clipboard-read", "clipboard-write"], origin=address.rstrip("/"))
+    page = StudioPage(context.new_page(), address)
+    yield page
+    context.close()
+    assert page.problems == []
+    assert [url for url in page.requested if not url.startswith((address, "about:", "data:", "blob:"))] == []
+
+
+@pytest.fixture(scope="module")
+def pictures(tmp_path_factory: pytest.TempPathFactory) -> Path:
+    """Where pictures go: the documentation's folder if asked for."""
+    folder = os.environ.get("WAYCODE_SCREENSHOTS")
+    return Path(folder) if folder else tmp_path_factory.mktemp("pictures")
+
+
+def test_plan_by_clicking(studio: StudioPage, pictures: Path) -> None:
+    studio.open("#scene=sumo/17")
+    studio.wait("app.plan.objective === null")  # what the model expects, before anything is asked for
+
+    # Pick another agent.
+    others = studio.get(
+        "app.scene.tracks.filter((one) => one.kind === 'vehicle' && one.is_to_predict && one.id !== app.agent "
+        "&& one.speed_mps[app.scene.current_step] > 3).map((one) => one.id)"
+    )
+    x_m, y_m = studio.position_of(others[0])
+    studio.get(f"(app.viewport.fit({{x: {x_m}, y: {y_m}}}, 40), app.viewMoved())")
+    studio.page.mouse.click(*studio.on_screen(x_m, y_m))
+    studio.wait(f"app.agent === {json.dumps(others[0])} && app.plan?.agent === app.agent")
+
+    # Click a goal where its recorded path ends; the plan ends near it.
+    ends = "app.scene.tracks.find((one) => one.id === app.agent)"
+    goal = tuple(studio.get(f"{ends}.{name}.findLast((value) => value !== null)") for name in ("x_m", "y_m"))
+    studio.page.mouse.click(*studio.on_screen(*goal))
+    studio.wait("app.plan?.objective?.startsWith('goal-point')")
+    assert studio.get("app.plan.costs['goal-point']") < 6.0
+    assert studio.page.locator(".row[data-objective=goal-point]").count() == 1
+
+    # Drag the goal back towards the agent: the plan follows while the pointer is down.
+    start = studio.on_screen(*goal)
+    studio.page.mouse.move(*start)
+    studio.page.mouse.down()
+    for share in (0.1, 0.2, 0.3, 0.4):
+        studio.page.mouse.move(*(a + share * (b - a) for a, b in zip(start, studio.on_screen(x_m, y_m), strict=True)))
+        studio.page.wait_for_timeout(150)
+    studio.wait("app.latencies_ms.length > 0")
+    dragged = studio.get("app.plan.trajectory.x_m.at(-1)")
+    studio.page.mouse.up()
+    studio.settle()
+    assert dragged != pytest.approx(goal[0], abs=0.5)
+
+    # Toggle a bit by hand.
+    before = studio.get("app.plan.tokens")
+    path = studio.get("app.plan.trajectory.x_m")
+    studio.page.locator("[data-token='1'] .bit").nth(1).click()
+    studio.wait(f"app.state.spec.tokens !== null && app.plan.tokens[0] === {before[0] ^ 2}")
+    assert studio.get("app.plan.tokens")[1:] == before[1:]
+    assert studio.get("app.plan.trajectory.x_m") != path
+
+    # Swap the code into another scene.
+    code = studio.get("app.plan.tokens")
+    studio.page.get_by_role("button", name="Copy code").click()
+    studio.page.locator("[data-scene='sumo/9']").click()
+    studio.wait("app.scene?.index === 9 && app.plan !== null")
+    studio.page.get_by_role("button", name="Paste code").click()
+    studio.wait(f"JSON.stringify(app.plan?.tokens) === {json.dumps(json.dumps(code, separators=(',', ':')))}")
+
+    # A permalink shows the same.
+    link, shown = studio.page.url, studio.get("app.plan.trajectory.x_m")
+    studio.open(link.removeprefix(studio.address))
+    studio.wait("app.state.spec.tokens !== null && app.plan?.tokens !== null")
+    studio.settle()
+    assert studio.get("app.plan.trajectory.x_m") == shown
+    assert studio.get("app.plan.tokens") == code
+
+
+def test_objectives_as_forms_and_text(studio: StudioPage) -> None:
+    studio.open("#scene=sumo-crossings/3")
+    text = studio.page.get_by_label("The objective as text")
+    text.fill("left-trun")
+    studio.page.get_by_text("did you mean left-turn").wait_for()
+    text.fill("2 * left-turn + comfort where road-edge")
+    studio.wait("app.plan?.objective === '2 * left-turn + comfort where road-edge'")
+    assert studio.page.locator(".row").count() == 3
+    studio.page.get_by_label("Weight of left-turn").fill("3")
+    studio.page.get_by_label("Weight of left-turn").press("Tab")
+    studio.wait("app.plan?.objective === '3 * left-turn + comfort where road-edge'")
+    studio.page.get_by_label("Add an objective").select_option("slow-down")
+    studio.wait("app.plan?.objective?.includes('slow-down')")
+    studio.page.get_by_role("button", name="Clear").click()
+    studio.wait("app.plan?.objective === null && app.rows.length === 0")
+    studio.page.get_by_role("button", name="right-turn").click()
+    studio.wait("app.plan?.objective === 'right-turn'")
+    studio.page.get_by_text("Search", exact=True).click()
+    studio.page.locator("[data-setting=beam_width]").fill("3")
+    studio.page.locator("[data-setting=beam_width]").press("Tab")
+    studio.wait("app.plan?.search[1]?.num_candidates === 24")
+    assert "beam=3" in studio.page.url
+
+
+def test_compare_export_and_code(studio: StudioPage) -> None:
+    studio.open("#scene=sumo-crossings/3&objective=left-turn")
+    studio.page.get_by_role("button", name="Compare").click()
+    studio.page.get_by_label("The objective as text").fill("right-turn")
+    studio.wait("app.plan?.objective === 'right-turn' && app.pinnedPlan?.objective === 'left-turn'")
+    assert studio.page.locator(".scene-pane:not([hidden])").count() == 2
+    studio.open(studio.page.url.removeprefix(studio.address))
+    studio.wait("app.plan?.objective === 'right-turn' && app.pinnedPlan?.objective === 'left-turn'")
+    studio.page.get_by_role("button", name="Python").click()
+    assert "view.plan('right-turn')" in studio.page.locator("dialog pre").inner_text()
+    studio.page.keyboard.press("Escape")
+    for what, ending in (("Picture", ".png"), ("Plan", ".json"), ("Scene", ".parquet")):
+        studio.page.locator(".menu summary").click()
+        with studio.page.expect_download() as download:
+            studio.page.locator(".menu-items button", has_text=what).click()
+        assert download.value.suggested_filename.endswith(ending)
+        assert Path(download.value.path()).stat().st_size > 1000
+
+
+def test_the_keyboard_does_what_the_pointer_does(studio: StudioPage) -> None:
+    studio.open("#scene=sumo-crossings/3")
+    studio.page.locator(".scene-pane:not([hidden]) canvas").last.focus()
+    agent, scale = studio.get("app.agent"), studio.get("app.viewport.scale")
+    studio.page.keyboard.press("+")
+    assert studio.get("app.viewport.scale") > scale
+    studio.page.keyboard.press("Shift+ArrowUp")
+    studio.wait("app.plan?.objective?.startsWith('goal-point')")
+    studio.page.keyboard.press(".")
+    assert studio.get("app.state.time_s") == pytest.approx(0.1)
+    studio.page.keyboard.press("n")
+    studio.wait(f"app.agent !== {json.dumps(agent)} && app.plan?.agent === app.agent")
+    assert studio.get("app.goal") is None  # a goal of one agent is not that of another
+    studio.page.go_back()
+    studio.wait(f"app.agent === {json.dumps(agent)} && app.goal !== null")
+
+
+def test_the_prior_and_a_drive(studio: StudioPage, pictures: Path) -> None:
+    studio.open("#scene=sumo/0&tab=prior")
+    studio.page.get_by_role("button", name="Draw samples").click()
+    studio.wait("app.draws !== null")
+    assert studio.page.locator(".draw").count() == studio.get("app.draws.plans.length")
+    studio.picture("studio_prior", pictures)
+    studio.page.get_by_role("tab", name="Drive").click()
+    studio.page.get_by_label("Driver").select_option("pdm-closed")
+    studio.page.get_by_role("button", name="Drive", exact=True).click()
+    studio.wait("app.drive?.state === 'done' || app.drive?.state === 'failed'")
+    assert studio.get("app.drive.problem") is None
+    studio.wait("!app.isPlaying")
+    assert studio.page.locator(".score strong").inner_text() == f"{100 * studio.get('app.drive.result.score'):.1f}"
+    studio.get("app.setTime(4)")
+    studio.picture("studio_drive", pictures)
+
+
+def test_a_scene_that_is_not_there_says_so(studio: StudioPage) -> None:
+    studio.open("#scene=sumo/999")
+    studio.page.get_by_text("expected 0 to 23").first.wait_for()
+    studio.problems.clear()  # the browser logs the 404 itself
+
+
+@pytest.mark.parametrize("studio", ["light", "dark"], indirect=True)
+@pytest.mark.parametrize("size", SIZES)
+def test_it_fits_the_screen(studio: StudioPage, size: str, pictures: Path) -> None:
+    width, height = SIZES[size]
+    studio.page.set_viewport_size({"width": width, "height": height})
+    studio.open("#scene=sumo-crossings/3&objective=left-turn+then+likelihood")
+    studio.settle()
+    assert studio.page.evaluate("document.documentElement.scrollWidth") <= width
+    theme = studio.page.evaluate("document.documentElement.dataset.theme")
+    studio.picture(f"studio_{size}_{theme}", pictures)
+    if size != "phone":  # everything that one plans with is visible without scrolling
+        assert studio.page.evaluate("document.documentElement.scrollHeight") <= height
+        for selector in (".scene-canvas", ".dock .bit", ".playback", ".result"):
+            box = studio.page.locator(selector).last.bounding_box()
+            assert box["y"] + min(box["height"], 24) <= height, selector
