@@ -146,7 +146,8 @@ def small_joint() -> TrainingConfig:
     return replace(
         base, model=replace(base.model, joint=True, num_tokens=12),
         # Another future of one agent would not fit the others' recorded ones.
-        alternative_share=0.0, searched_share=0.25, scenes_per_batch=12, agents_per_scene=8,
+        alternative_share=0.0, searched_share=0.125, scenes_per_batch=8, agents_per_scene=8, steps=3_000,
+        validate_every=600,
     )  # fmt: skip
 
 
