@@ -17,6 +17,7 @@ from waycode.planner.joint_plan import joint_plan
 from waycode.planner.outcome import outcome_of, told_of_search, verdicts_of
 from waycode.planner.plan import Plan, trace_columns
 from waycode.planner.ranking import named_costs, uncertainty_reason
+from waycode.planner.starting import stands, starts_along_heading
 from waycode.search import SearchResult
 
 
@@ -25,16 +26,20 @@ def candidates_in(
 ) -> Candidates:
     """Transforms the decoded trajectories of one row from the agent's frame to the scene frame.
 
+    Vehicles that stand start along their heading, see `starting`.
+
     Args:
         setting: the agent and its surroundings.
         decoded: mean and standard deviation.
         num_tokens: number of tokens that they were decoded from.
         prior: computes the log probabilities of the codes; None if there are none.
     """
-    mean_m, std_m = decoded
+    mean_m, std_m = decoded[0][0], decoded[1][0]
+    if stands(setting):
+        mean_m = starts_along_heading(mean_m)
     return Candidates(
-        position_m=mean_m[0] @ setting.shared(_rotation).to(mean_m) + setting.start_m,
-        std_m=std_m[0],
+        position_m=mean_m @ setting.shared(_rotation).to(mean_m) + setting.start_m,
+        std_m=std_m,
         num_tokens=num_tokens,
         dt_s=setting.scene.dt_s,
         setting=setting,
