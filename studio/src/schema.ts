@@ -774,7 +774,7 @@ export interface components {
              * Status
              * @enum {string}
              */
-            status: "found" | "uncertain" | "deadline" | "no-cost";
+            status: "found" | "violated" | "uncertain" | "deadline" | "no-cost";
             /** Message */
             message: string;
             /** Num Decodes */

@@ -20,6 +20,7 @@ from waycode.cli.ablate import Ablate
 from waycode.cli.console import BAD_INPUT, FAILED, STOPPED, complain, say
 from waycode.cli.data import Data
 from waycode.cli.evaluate import Evaluate
+from waycode.cli.generate import Generate
 from waycode.cli.planning import Demo, Find, Objectives, PlanCommand, Swap
 from waycode.cli.simulate import Simulate
 from waycode.cli.studio import StudioCommand
@@ -32,6 +33,7 @@ _AnyCommand = (
     | Annotated[Evaluate, tyro.conf.subcommand("eval")]
     | Annotated[Ablate, tyro.conf.subcommand("ablate")]
     | Annotated[PlanCommand, tyro.conf.subcommand("plan")]
+    | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[Simulate, tyro.conf.subcommand("simulate")]
     | Annotated[Swap, tyro.conf.subcommand("swap")]
     | Annotated[Find, tyro.conf.subcommand("find")]

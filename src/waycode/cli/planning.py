@@ -57,9 +57,9 @@ class PlanCommand:
         from waycode.cli.tables import plan_table
         from waycode.objectives import parse_objective
 
-        objective = parse_objective(_objective_text(self.objective))
-        scene = _open_scene(self.scene, self.index)
-        view = _open_planner(self.model, threads=self.threads).encode(scene, self.agent)
+        objective = parse_objective(objective_text(self.objective))
+        scene = open_scene(self.scene, self.index)
+        view = open_planner(self.model, threads=self.threads).encode(scene, self.agent)
         plan = view.plan(
             objective,
             beam_width=self.beam_width,
@@ -119,9 +119,9 @@ class Swap:
     def run(self) -> int:
         from waycode.cli.tables import plan_table
 
-        planner = _open_planner(self.model, threads=self.threads)
-        view_a = planner.encode(_open_scene(self.scene_a, self.index_a), self.agent_a)
-        view_b = planner.encode(_open_scene(self.scene_b, self.index_b), self.agent_b)
+        planner = open_planner(self.model, threads=self.threads)
+        view_a = planner.encode(open_scene(self.scene_a, self.index_a), self.agent_a)
+        view_b = planner.encode(open_scene(self.scene_b, self.index_b), self.agent_b)
         plan = view_b.decode(view_a.encode_trajectory(levels=self.levels).first(self.tokens))
         texts: list[str] = []
         if self.plot is not None:
@@ -198,7 +198,7 @@ class Find:
 
         if Path(self.data).is_file():
             return ManoeuvreIndex.load(self.data)
-        dataset, planner = _open_dataset(self.data), _open_planner(self.model, threads=self.threads)
+        dataset, planner = _open_dataset(self.data), open_planner(self.model, threads=self.threads)
         with progress_bar("encoding", len(dataset)) as advance:
             return build_index(dataset, planner, levels=self.levels, on_scenes=advance)
 
@@ -244,7 +244,7 @@ class Demo:
         return 0
 
 
-def _open_scene(name: str, index: int) -> "Scene":
+def open_scene(name: str, index: int) -> "Scene":
     from waycode.dataset.dataset import load_scene
     from waycode.demo import bundled_dataset
 
@@ -258,7 +258,7 @@ def _open_dataset(name: str) -> "Dataset":
     return bundled_dataset() if name == _SAMPLE else Dataset(name)
 
 
-def _open_planner(name_or_folder: str, *, threads: int) -> "Planner":
+def open_planner(name_or_folder: str, *, threads: int) -> "Planner":
     """A planner with a bundled model or that of a folder; sets the number of torch's threads."""
     check_at_least(1, threads=threads)
     import torch
@@ -269,7 +269,7 @@ def _open_planner(name_or_folder: str, *, threads: int) -> "Planner":
     return Planner.from_pretrained(name_or_folder)
 
 
-def _objective_text(objective: str) -> str:
+def objective_text(objective: str) -> str:
     """The text itself, or the content of FILE for @FILE."""
     if not objective.startswith("@"):
         return objective

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
     from waycode.evaluation.report import Estimate
     from waycode.objectives.registry import ObjectiveDescription, Parameter
     from waycode.planner import Plan, RecordedManoeuvre
+    from waycode.planner.scenario import Scenario
     from waycode.training.callbacks import ValidationReport
 
 _GRAMMAR = """a + b, 2 * a    sums and weights
@@ -181,6 +182,14 @@ def plan_table(plan: "Plan", title: str) -> Table:
     table.add_row("ends", f"{end}, standard deviation {plan.final_std_m:.2f} m")
     table.add_row("decodes", str(plan.num_decodes))
     table.add_row("took", ", ".join(f"{name} {1000 * seconds:.1f} ms" for name, seconds in plan.timings_s.items()))
+    return table
+
+
+def scenarios_table(scenarios: Sequence["Scenario"]) -> Table:
+    """Generated scenarios with what they achieve and what is wrong with them."""
+    table = _table("scenarios, best first", "scene", "result", "faults", text_columns=(1, 2))
+    for one in scenarios:
+        table.add_row(one.scene.id, one.plan.summary, "; ".join(one.faults) or "none")
     return table
 
 

@@ -53,13 +53,7 @@ class BaseObjective(ABC):
 
     def levels(self, candidates: AnyCandidates) -> Float[Tensor, "K M"]:
         """The costs as [K, M], M = len(level_names)."""
-        if self.scope == "agent" and isinstance(candidates, JointCandidates):
-            raise ObjectiveError(
-                f"{self.name} is about one agent, and several are planned for: expected agent(ID): {self.name}, or "
-                f"all: {self.name}"
-            )
-        if self.scope == "agents" and isinstance(candidates, Candidates):
-            raise ObjectiveError(f"{self.name} is about several agents, and one is planned for: plan them jointly")
+        self.check_scope(candidates)
         costs = self(candidates)
         expected = [len(candidates), len(self.level_names)]
         if isinstance(costs, Tensor) and costs.ndim == 1:
@@ -68,6 +62,16 @@ class BaseObjective(ABC):
             got = f"a tensor of shape {list(costs.shape)}" if isinstance(costs, Tensor) else type(costs).__name__
             raise ObjectiveError(f"{self.name} gave {got}, expected a tensor of shape {expected}")
         return costs if costs.is_floating_point() else costs.to(candidates.position_m)
+
+    def check_scope(self, candidates: AnyCandidates) -> None:
+        """Raises `ObjectiveError` if the objective is about one agent and several are planned for, or vice versa."""
+        if self.scope == "agent" and isinstance(candidates, JointCandidates):
+            raise ObjectiveError(
+                f"{self.name} is about one agent, and several are planned for: expected agent(ID): {self.name}, or "
+                f"all: {self.name}"
+            )
+        if self.scope == "agents" and isinstance(candidates, Candidates):
+            raise ObjectiveError(f"{self.name} is about several agents, and one is planned for: plan them jointly")
 
     def explain(self, candidates: Any) -> dict[str, Float[Tensor, " K"]]:
         """The cost of every part of the objective by name, without weights."""

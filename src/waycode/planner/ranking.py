@@ -22,6 +22,8 @@ def as_function(objective: Objective | str) -> Objective:
 def checked_costs(objective: Objective, candidates: AnyCandidates) -> Tensor | Sequence[Any]:
     """The costs that an objective returns, checked, with a leading axis for the single row of a search."""
     count = len(candidates)
+    if isinstance(objective, BaseObjective):
+        objective.check_scope(candidates)
     costs = objective(candidates)
     if isinstance(objective, BaseObjective) and isinstance(costs, Tensor) and costs.is_floating_point():
         costs = costs.to(candidates.position_m.dtype)  # differences below the model's precision are ties

@@ -283,7 +283,7 @@ class PlanReply(_Message):
     log_probability: float | None
     costs: dict[str, float | None]
     cost_levels: MaybeNumbers
-    status: Literal["found", "uncertain", "deadline", "no-cost"]
+    status: Literal["found", "violated", "uncertain", "deadline", "no-cost"]
     message: str
     num_decodes: int
     final_std_m: float
