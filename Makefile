@@ -10,12 +10,17 @@ MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
+<<<<<<< HEAD
 .PHONY: demo studio test check format clean fuzz help
+=======
+.PHONY: demo test check format clean fuzz wheel help
+>>>>>>> trust
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make check   every check but the tests"
 	@echo "make fuzz    reads damaged input for MINUTES=30"
+	@echo "make wheel   builds the wheel and tries it in an empty environment"
 	@echo "make format  formats and mends what ruff can mend"
 	@echo "make clean   removes .venv and everything that was made"
 
@@ -48,6 +53,15 @@ check: $(VENV)/.installed-dev
 
 test: check
 	$(BIN)/pytest -n $(JOBS)
+
+# The wheel must hold all that it needs: it is tried in an environment and a folder that know nothing of this one.
+wheel: $(VENV)/.made
+	rm -rf build/wheel dist && $(PIP) wheel --no-deps --wheel-dir dist .
+	$(PYTHON) -m venv build/wheel
+	build/wheel/bin/python -m pip --disable-pip-version-check --quiet install dist/waycode-*.whl
+	cd build && wheel/bin/waycode --version && wheel/bin/waycode data check \
+		"$$(wheel/bin/python -c 'from waycode.demo import bundled_dataset; print(bundled_dataset().folder)')"
+	cd build && wheel/bin/waycode demo --out wheel/demo
 
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)

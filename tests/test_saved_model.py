@@ -240,6 +240,7 @@ CHANGES: list[tuple[str, Callable[[Any], Any], str]] = [
         "prior is true, expected false if causal is false",
     ),
     ("missing relations", lambda model: model.pop("relation_width"), "missing ['relation_width'], unknown []"),
+    ("a huge number", lambda model: model["features"].update(dt_s=10**400), "int too large to convert to float"),
     ("no time", lambda model: model["features"].update(dt_s=0), "expected a segment length, a time step"),
 ]
 

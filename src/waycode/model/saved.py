@@ -90,8 +90,8 @@ def read_config(path: Path) -> ModelConfig:
         raise ModelError(f"{path} has version {content.get('version')}, this waycode reads {CONFIG_VERSION}")
     try:
         return config_from_json(ModelConfig, content.get("model"))
-    except ValueError as error:
-        raise ModelError(f"{path} does not fit this waycode: {error}") from error
+    except (ValueError, TypeError, OverflowError) as error:
+        raise ModelError(f"{path} does not fit this waycode: {describe(error)}") from error
 
 
 def _find(name_or_folder: str | Path) -> Path:

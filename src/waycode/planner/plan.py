@@ -134,7 +134,8 @@ class Plan:
     def as_dict(self) -> dict[str, Any]:
         """The plan as plain values; non-finite numbers become the strings "nan", "inf" and "-inf"."""
         content = {name: _plain(getattr(self, name)) for name in _names()}
-        return {"version": JSON_VERSION, **content, "trace": self.trace and _plain(self.trace.to_pylist())}
+        trace = None if self.trace is None else _plain(self.trace.to_pylist())
+        return {"version": JSON_VERSION, **content, "trace": trace}
 
     def to_json(self) -> str:
         return json.dumps(self.as_dict(), allow_nan=False)

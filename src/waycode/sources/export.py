@@ -17,7 +17,7 @@ from typing import Any, Literal
 import numpy as np
 
 from waycode.dataset.files import replace_file
-from waycode.scene import Polylines, Scene, SignalState, TrackType
+from waycode.scene import LaneType, Polylines, Scene, SignalState, TrackType
 from waycode.scene.geometry import directions
 from waycode.sources.base import SourceError
 
@@ -230,8 +230,11 @@ def _write_commonroad(scene: Scene, path: Path) -> None:
     try:
         from commonroad.common.file_writer import CommonRoadFileWriter, OverwriteExistingFile
         from commonroad.planning.planning_problem import PlanningProblemSet
-    except ImportError as error:
-        raise SourceError("CommonRoad's format needs commonroad-io: run `pip install commonroad-io`") from error
+    except (ImportError, TypeError) as error:  # a TypeError if protobuf is newer than 3.20
+        raise SourceError(
+            "CommonRoad's format needs commonroad-io and its protobuf 3.20: run `pip install commonroad-io` in an "
+            "environment without the extra womd"
+        ) from error
     writer = CommonRoadFileWriter(
         commonroad_scenario(scene), PlanningProblemSet(), author="", affiliation="", source=scene.source, tags=set()
     )
@@ -242,7 +245,7 @@ def commonroad_scenario(scene: Scene) -> Any:
     """The scene as a `Scenario` of commonroad-io: lanelets, and obstacles from the current step on."""
     from commonroad.geometry.shape import Rectangle
     from commonroad.prediction.prediction import TrajectoryPrediction
-    from commonroad.scenario.lanelet import Lanelet
+    from commonroad.scenario.lanelet import Lanelet, LaneletType
     from commonroad.scenario.obstacle import DynamicObstacle, ObstacleType
     from commonroad.scenario.scenario import Scenario
     from commonroad.scenario.state import InitialState, KSState
@@ -250,6 +253,11 @@ def commonroad_scenario(scene: Scene) -> Any:
 
     scenario, lanes, tracks = Scenario(dt=scene.dt_s), scene.map.lanes, scene.tracks
     origin_m, first = np.asarray(scene.origin_m), scene.current_step
+
+    lanelet_types = {
+        LaneType.FREEWAY: LaneletType.HIGHWAY, LaneType.STREET: LaneletType.URBAN, LaneType.BUS: LaneletType.BUS_LANE,
+        LaneType.BIKE: LaneletType.BICYCLE_LANE, LaneType.UNKNOWN: LaneletType.UNKNOWN,
+    }  # fmt: skip
 
     def ids_after(relation: np.ndarray, lane: int) -> list[int]:
         return [other + 1 for one, other in relation.tolist() if one == lane]  # ids are positive
@@ -266,6 +274,7 @@ def commonroad_scenario(scene: Scene) -> Any:
                 predecessor=ids_after(lanes.successors[:, ::-1], lane), successor=ids_after(lanes.successors, lane),
                 adjacent_left=left[0] if left else None, adjacent_left_same_direction=True if left else None,
                 adjacent_right=right[0] if right else None, adjacent_right_same_direction=True if right else None,
+                lanelet_type={lanelet_types[LaneType(int(lanes.types[lane]))]},
             )
         )  # fmt: skip
     kinds = {

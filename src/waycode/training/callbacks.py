@@ -226,7 +226,7 @@ def keep_rows(path: Path, *, up_to_step: int) -> None:
 
 def _step_of_csv(row: str) -> float:
     number = row.partition(",")[0]
-    return int(number) if number.isdecimal() and len(number) < _MAX_DIGITS else math.inf
+    return float(number) if number.isdecimal() and len(number) < _MAX_DIGITS else math.inf
 
 
 def _step_of_json(row: str) -> float:
@@ -235,4 +235,4 @@ def _step_of_json(row: str) -> float:
         step = parse_json(row)["step"]
     except (ValueError, TypeError, KeyError, IndexError):
         return math.inf
-    return step if isinstance(step, int) else math.inf
+    return float(step) if isinstance(step, int) and abs(step) < 10**_MAX_DIGITS else math.inf
