@@ -10,11 +10,7 @@ MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-<<<<<<< HEAD
-.PHONY: demo studio test check format clean fuzz help
-=======
-.PHONY: demo test check format clean fuzz wheel help
->>>>>>> trust
+.PHONY: demo studio test check format clean fuzz wheel help
 
 help:
 	@sed -n 's/^#   //p' Makefile

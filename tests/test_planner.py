@@ -576,14 +576,8 @@ def changed(**changes: Any) -> str:
     ],
     ids=lambda changes: next(iter(changes)),
 )
-<<<<<<< HEAD
-def test_json_of_a_plan_with_gaps_is_refused(view: View, changes: dict[str, Any]) -> None:
-    whole = changed(view)
-    assert Plan.from_json(whole).to_json() == whole
-=======
 def test_json_of_a_plan_with_gaps_is_refused(changes: dict[str, Any]) -> None:
     assert Plan.from_json(changed()).to_json() == changed()
->>>>>>> trust
     with pytest.raises(PlannerError, match=r"the plan in JSON is damaged"):
         Plan.from_json(changed(**changes))
     with pytest.raises(PlannerError, match="is not a plan in JSON"):
