@@ -47,6 +47,7 @@ export class App {
   objectiveProblem: string | null = null;
   plan: PlanData | null = null;
   planProblem: string | null = null;
+  prefixPlans: PlanData[] = []; // of the first tokens of a plan that was not searched for: what each token adds
   pinnedPlan: PlanData | null = null;
   highlighted: Candidate | null = null;
   highlightedDraw: number | null = null;
@@ -467,13 +468,26 @@ export class App {
     this.decodeNumber++;
     this.plan = plan;
     this.planProblem = null;
+    this.prefixPlans = [];
     this.changed("plan");
+    if (plan.search.length === 0 && plan.tokens) void this.decodePrefixes(plan, plan.tokens);
     if (this.isGoalMoving) {
       requestAnimationFrame(() => {
         this.latencies_ms.push(performance.now() - began);
         this.latencies_ms.splice(0, this.latencies_ms.length - LATENCIES_KEPT);
       });
     }
+  }
+
+  private async decodePrefixes(plan: PlanData, tokens: number[]): Promise<void> {
+    const levels = plan.levels ?? 2;
+    const shorter = tokens.slice(1).map((_, index) => server.decode({ ...this.choice(), tokens: tokens.slice(0, index + 1), levels }));
+    await this.guarded(async () => {
+      const plans = [...(await Promise.all(shorter)), plan];
+      if (this.plan !== plan) return; // there is another plan meanwhile
+      this.prefixPlans = plans;
+      this.changed("plan");
+    });
   }
 
   private receiveProblem(message: string): void {

@@ -175,6 +175,7 @@ function notices(app: App): HTMLElement {
 
 function onKey(app: App, event: KeyboardEvent, canvas: HTMLCanvasElement): void {
   const target = event.target as HTMLElement;
+  if (document.querySelector("dialog[open]")) return; // its keys are its own
   if (/^(INPUT|TEXTAREA|SELECT|SUMMARY)$/.test(target.tagName) || event.ctrlKey || event.metaKey || event.altKey) return;
   if (target.tagName === "BUTTON" && (event.key === " " || event.key === "Enter")) return;
   const arrow = { ArrowLeft: [-1, 0], ArrowRight: [1, 0], ArrowUp: [0, 1], ArrowDown: [0, -1] }[event.key];

@@ -4,7 +4,7 @@ import type { Candidate, PlanData } from "../api";
 import type { App } from "../app";
 import { digitsOf, toggled } from "../code";
 import { fill, h } from "../dom";
-import { boxAt, clear, drawBox, drawCandidate, MapPaths, type Ink } from "../drawing";
+import { boxAt, clear, drawBand, drawBox, drawCandidate, drawPlan, MapPaths, type Ink } from "../drawing";
 import { costColour, rankShare } from "../ramp";
 import { candidateFacts } from "../scene-canvas";
 import { distanceTo, Viewport } from "../viewport";
@@ -14,6 +14,7 @@ const HOVER_PX = 8;
 
 export function searchDock(app: App): HTMLElement {
   const columns = Array.from({ length: app.about.model.num_tokens }, (_, index) => new TokenColumn(app, index + 1));
+  const title = h("h2", {});
   const legend = h("div", { class: "ramp-legend", "aria-hidden": "true" });
   const updateLegend = (): void => {
     const colours = [0, 0.25, 0.5, 0.75, 1].map((share) => costColour(share, app.theme));
@@ -24,12 +25,21 @@ export function searchDock(app: App): HTMLElement {
   };
   app.listen(["look"], updateLegend);
   updateLegend();
-  return h(
+  const dock = h(
     "section",
     { class: "dock", "aria-label": "The search, token by token" },
-    h("div", { class: "dock-head" }, h("h2", {}, "Search, token by token"), legend),
+    h("div", { class: "dock-head" }, title, legend),
     h("div", { class: "columns" }, ...columns.map((column) => column.element)),
   );
+  const update = (): void => {
+    const isSearched = (app.plan?.search.length ?? 0) > 0;
+    title.textContent = isSearched || !app.plan ? "Search, token by token" : "What each token adds";
+    legend.hidden = !isSearched;
+    dock.hidden = app.state.tab === "drive";
+  };
+  app.listen(["plan", "tab", "scene"], update);
+  update();
+  return dock;
 }
 
 class TokenColumn {
@@ -71,9 +81,12 @@ class TokenColumn {
     const { step } = this;
     const shown = step?.candidates.slice(0, NUM_CHIPS) ?? [];
     const more = (step?.num_candidates ?? 0) - shown.length;
-    fill(this.chips, ...shown.map((candidate) => this.chip(candidate, step!.num_candidates)), more > 0 && h("span", { class: "faint more" }, `+${more}`));
+    const prefix = this.app.prefixPlans[this.place - 1];
+    if (prefix) {
+      const words = this.place === 1 ? "with this token alone" : `with ${this.place} tokens`;
+      fill(this.chips, h("span", { class: "faint more" }, `${words}: final std ${prefix.final_std_m.toFixed(1)} m`));
+    } else fill(this.chips, ...shown.map((candidate) => this.chip(candidate, step!.num_candidates)), more > 0 && h("span", { class: "faint more" }, `+${more}`));
     this.canvas.setAttribute("aria-label", step ? `${step.num_candidates} candidates of token ${this.place}` : `No search of token ${this.place}`);
-    this.element.classList.toggle("is-empty", !step);
     this.draw();
   }
 
@@ -154,7 +167,7 @@ class TokenColumn {
     const track = scene.tracks.find((one) => one.id === app.agent);
     const start = track && boxAt(track, scene.current_step);
     const ink: Ink = { context: canvas.getContext("2d")!, viewport, palette: app.palette, theme: app.theme, ratio };
-    if (start) this.fit(start, plan);
+    if (start) this.fit(start, plan, app.prefixPlans);
     if (this.paths?.[0] !== scene) this.paths = [scene, new MapPaths(scene)];
     clear(ink);
     this.paths[1].draw(ink, scene.current_step, "faint");
@@ -163,6 +176,11 @@ class TokenColumn {
     for (const candidate of [...(step?.candidates ?? [])].reverse()) {
       drawCandidate(ink, start, candidate, step!.num_candidates, { isHighlighted: candidate === app.highlighted, alpha: 0.9 });
     }
+    const prefix = app.prefixPlans[this.place - 1];
+    if (prefix) {
+      drawBand(ink, prefix, start.heading, app.palette["plan"]!);
+      drawPlan(ink, start, prefix, app.palette["plan"]!, scene.dt_s);
+    }
     drawBox(ink, start, { colour: app.palette["ego"]!, kind: track.kind });
     const highlighted = step?.candidates.includes(app.highlighted as Candidate) ? app.highlighted : null;
     this.tooltip.hidden = !highlighted;
@@ -170,8 +188,8 @@ class TokenColumn {
   }
 
   /** Shows all candidates of all tokens, the same part of the scene in every column. */
-  private fit(start: { x: number; y: number }, plan: PlanData | null): void {
-    const lines = plan ? [...plan.search.flatMap((step) => step.candidates), plan.trajectory] : [];
+  private fit(start: { x: number; y: number }, plan: PlanData | null, prefixes: PlanData[]): void {
+    const lines = plan ? [...plan.search.flatMap((step) => step.candidates), ...[plan, ...prefixes].map((one) => one.trajectory)] : [];
     const xs = [start.x, ...lines.flatMap((line) => line.x_m)];
     const ys = [start.y, ...lines.flatMap((line) => line.y_m)];
     const [left, right] = [Math.min(...xs), Math.max(...xs)];
