@@ -130,6 +130,31 @@ class RelativeAttention(nn.Module):
         dense = share.new_zeros(*share.shape[:3], x.shape[1]).scatter(-1, index, share)
         return self.out(join_heads(dense @ value + mean_relation @ self.relation_value))
 
+    def among_agents(
+        self, x: Float[Tensor, "B A L d"], relation: Float[Tensor, "B A A p"], mask: Bool[Tensor, "B A"]
+    ) -> Float[Tensor, "B A L d"]:
+        """Every token of an agent attends to the same token of all agents of its scene.
+
+        Scores by pose are products per agent, those by content per token: the relations are never copied for each of
+        the L tokens, of which a search has hundreds.
+
+        Args:
+            x: L tokens of each agent; candidates of a search are tokens too.
+            relation: embedded pose of each agent relative to each other.
+            mask: true for agents that are present.
+        """
+        shape = (*x.shape[:3], self.heads, x.shape[3] // self.heads)  # B, A, L, h, e
+        query = self.query(x).view(shape) * shape[-1] ** -0.5
+        key, value = (part.view(shape).permute(0, 2, 3, 1, 4) for part in self.key_value(x).chunk(2, dim=-1))
+        by_pose = torch.einsum("balhe,hep->balhp", query, self.relation_key).flatten(2, 3) @ relation.mT
+        by_pose = by_pose.view(*shape[:4], shape[1]).permute(0, 2, 3, 1, 4)  # [B, L, h, A, A]
+        score = query.permute(0, 2, 3, 1, 4) @ key.mT + by_pose
+        share = score.masked_fill(~mask[:, None, None, None], _MASKED).softmax(dim=-1)
+        mixed = (share @ value).permute(0, 3, 1, 2, 4)  # [B, A, L, h, e]
+        mean_relation = share.permute(0, 3, 1, 2, 4).flatten(2, 3) @ relation  # [B, A, L * h, p]
+        by_relation = torch.einsum("balhp,hpe->balhe", mean_relation.view(*shape[:4], -1), self.relation_value)
+        return self.out((mixed + by_relation).flatten(3))
+
     def _queries(self, x: Float[Tensor, "B L d"]) -> Float[Tensor, "B h L e"]:
         query = split_heads(self.query(x), self.heads)
         return query * query.shape[-1] ** -0.5
@@ -200,22 +225,12 @@ class Block(nn.Module):
         """
         x = x + self.attend_self(self.norm_self(x), *own, mask)
         if scene.between is not None:
-            x = x + self._of_other_agents(self.norm_agents(x), scene, scene.between)
+            tokens = scene.by_agent(self.norm_agents(x).flatten(1, 2))  # [B, A, K * L, d]
+            x = x + scene.by_row(self.attend_agents.among_agents(tokens, scene.between, scene.is_agent)).view_as(x)
         queries = scene.by_agent(self.norm_cross(x).flatten(1, 2))  # [B, A, K * L, d]
         seen = self.attend_scene(queries, *keys_values, scene.relation, scene.mask)
         x = x + scene.by_row(seen).view_as(x)
         return x + self.feed_forward(x)
-
-    def _of_other_agents(
-        self, x: Float[Tensor, "R K L d"], scene: "SceneTokens", between: Float[Tensor, "B A A p"]
-    ) -> Float[Tensor, "R K L d"]:
-        """What every token sees of the same tokens of the other agents of its scene."""
-        tokens = scene.by_agent(x.flatten(1, 2)).transpose(1, 2)  # [B, K * L, A, d]
-        (scenes, places), tokens = tokens.shape[:2], tokens.flatten(0, 1)
-        relation, present = (part.repeat_interleave(places, dim=0) for part in (between, scene.is_agent))
-        key, value = self.attend_agents.keys_and_values(tokens)
-        seen = self.attend_agents(tokens[:, :, None], key, value, relation, present)  # [B * K * L, A, 1, d]
-        return scene.by_row(seen.view(scenes, places, *seen.shape[1:]).transpose(1, 2)).view_as(x)
 
 
 class Blocks(nn.ModuleList):
