@@ -81,6 +81,7 @@ class TrainingConfig:
     prior_weight: float = 0.0  # of the negative log-likelihood of searched tokens (ours)
     losses_from: float = 0.0  # share of the run after which the losses on path, acceleration and realism begin
     alternative_share: float = 0.0  # share of cars trained on an alternative to the recorded future, if there is one
+    alternative_draws: float = 1.0  # how much more often cars with an alternative are drawn; one agent in seven has one
     history_dropout: float = 0.0  # share of modelled agents whose history is hidden
     path_weight: float = 0.0  # of the lateral distance to the recorded path, in metres
     acceleration_weight: float = 0.0  # of the acceleration error, in m/s^2

@@ -49,19 +49,22 @@ class AgentIndex:
         return np.sort(chosen), self.weights.mean() / weights[np.sort(chosen)]
 
 
-def index_agents(examples: PreparedExamples, *, balance: bool = True) -> AgentIndex:
+def index_agents(examples: PreparedExamples, *, balance: bool = True, alternative_draws: float = 1.0) -> AgentIndex:
     """Indexes the agents of prepared scenes.
 
     Args:
         examples: of the whole dataset.
         balance: whether weights balance manoeuvres and types of road users (ours), or are all equal.
+        alternative_draws: factor of the weights of agents that have an alternative future (ours).
     """
     kinds = [examples.kinds(scene) for scene in range(len(examples))]
     flat = [kind for scene in kinds for kind in scene]
-    return AgentIndex(
-        starts=np.cumsum([0] + [len(scene) for scene in kinds]),
-        weights=balancing_weights(flat) if balance else np.ones(len(flat)),
-    )
+    starts = np.cumsum([0] + [len(scene) for scene in kinds])
+    weights = balancing_weights(flat) if balance else np.ones(len(flat))
+    if alternative_draws != 1:
+        for scene, start in enumerate(starts[:-1]):
+            weights[start + np.unique(examples[scene].alternative_agent)] *= alternative_draws
+    return AgentIndex(starts=starts, weights=weights)
 
 
 def balancing_weights(kinds: Sequence[AgentKind]) -> Float[np.ndarray, " agents"]:
@@ -199,7 +202,7 @@ class SceneData(lightning.LightningDataModule):
         self.prepared = prepare_examples(
             self.dataset, config.model.features, cache=cache, workers=max(1, workers + 1), on_scenes=on_scenes
         )
-        self.agents = index_agents(self.prepared, balance=config.balance)
+        self.agents = index_agents(self.prepared, balance=config.balance, alternative_draws=config.alternative_draws)
         self._waited_s = 0.0
         if len(self.agents.weights) == 0:
             raise TrainingError(f"{folder} has no road user that is observed at the current step and long enough after")
