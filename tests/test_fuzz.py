@@ -27,6 +27,9 @@ def test_damaged_input_is_read_or_refused(name: str, targets: dict[str, Target])
     )  # fmt: skip
     @given(seed=st.integers(0, 2**32 - 1))
     def check(seed: int) -> None:
-        targets[name].run(np.random.default_rng(seed))
+        accepted.append(targets[name].run(np.random.default_rng(seed)))
 
+    accepted: list[bool] = []
     check()
+    # A target that refuses everything tests nothing; few runs of the slow ones may all be refused.
+    assert any(accepted) or name in ("nuplan", "modelfolder")
