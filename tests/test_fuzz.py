@@ -27,9 +27,13 @@ def test_damaged_input_is_read_or_refused(name: str, targets: dict[str, Target])
     )  # fmt: skip
     @given(seed=st.integers(0, 2**32 - 1))
     def check(seed: int) -> None:
-        accepted.append(targets[name].run(np.random.default_rng(seed)))
+        targets[name].run(np.random.default_rng(seed))
 
-    accepted: list[bool] = []
     check()
-    # A target that refuses everything tests nothing; few runs of the slow ones may all be refused.
-    assert any(accepted) or name in ("nuplan", "modelfolder")
+
+
+@pytest.mark.filterwarnings("ignore")
+@pytest.mark.parametrize("name", [kind.__name__.lower() for kind in TARGETS])
+def test_not_everything_is_refused(name: str, targets: dict[str, Target]) -> None:
+    """A target that refuses all input, damaged or not, would test nothing."""
+    assert any(targets[name].run(np.random.default_rng(seed)) for seed in range(60))
