@@ -10,13 +10,14 @@ MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 
-.PHONY: demo studio test check format clean fuzz wheel help
+.PHONY: demo studio test check format clean fuzz wheel lock help
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make check   every check but the tests"
 	@echo "make fuzz    reads damaged input for MINUTES=30"
 	@echo "make wheel   builds the wheel and tries it in an empty environment"
+	@echo "make lock    writes requirements-dev.lock"
 	@echo "make format  formats and mends what ruff can mend"
 	@echo "make clean   removes .venv and everything that was made"
 
@@ -58,6 +59,11 @@ wheel: $(VENV)/.made
 	cd build && wheel/bin/waycode --version && wheel/bin/waycode data check \
 		"$$(wheel/bin/python -c 'from waycode.demo import bundled_dataset; print(bundled_dataset().folder)')"
 	cd build && wheel/bin/waycode demo --out wheel/demo
+
+lock: $(VENV)/.made
+	@mkdir -p build
+	$(PIP) install --dry-run --ignore-installed --report build/report.json '.[dev]'
+	$(BIN)/python .ci/lock.py build/report.json requirements-dev.lock
 
 fuzz: $(VENV)/.installed-dev
 	$(BIN)/python tests/fuzz.py --minutes $(MINUTES)

@@ -71,7 +71,8 @@ def in_child(
 
 
 def dataset_bytes(out: Path) -> Mapping[str, bytes]:
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir())}
+    """All files but the lock of a run that was killed after it had finished the dataset: nobody minds it."""
+    return {path.name: path.read_bytes() for path in sorted(out.iterdir()) if path.name != ".lock"}
 
 
 def trained_weights(out: Path) -> Any:

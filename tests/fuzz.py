@@ -28,7 +28,6 @@ import numpy as np
 
 import waycode
 from fuzz_targets import TARGETS, Finding, Target
-from waycode.scene import WaycodeError
 
 _PACKAGE = str(Path(waycode.__file__).parent)
 _MAX_SECONDS, _MAX_BYTES = 20, 6 * 10**9  # of one execution, of the process
@@ -41,6 +40,7 @@ class Tally:
     """What was done with one target."""
 
     executions: int = 0
+    accepted: int = 0  # executions whose damage was harmless or could not be seen
     findings: dict[str, int] = field(default_factory=dict)  # the last line of the traceback -> the first seed
     lines: set[tuple[str, int]] = field(default_factory=set)
     corpus: list[tuple[int, ...]] = field(default_factory=list)  # seeds that reached new lines
@@ -72,17 +72,14 @@ class GuidedRandom(np.random.Generator):
         return super().random(*arguments, **options) if source is None else source.random(*arguments, **options)
 
 
-def execute(target: Target, seeds: tuple[int, ...]) -> str | None:
-    """Runs one damaged input; the finding as text, None if there is none."""
+def execute(target: Target, seeds: tuple[int, ...]) -> tuple[bool, str | None]:
+    """Runs one damaged input: whether it was accepted, and the finding as text, None if there is none."""
     try:
         with _time_limit(_MAX_SECONDS), warnings.catch_warnings():
             warnings.simplefilter("ignore")
-            target.run(GuidedRandom(seeds))
-    except WaycodeError:
-        return None
-    except (Exception, Finding):
-        return traceback.format_exc()
-    return None
+            return target.run(GuidedRandom(seeds)), None
+    except Exception:  # what is allowed was caught by the target
+        return False, traceback.format_exc()
 
 
 @contextmanager
@@ -126,13 +123,14 @@ def fuzz(target: Target, tally: Tally, *, until: float, random: np.random.Genera
         if random.random() < _TRACED_SHARE:
             found_lines: set[tuple[str, int]] = set()
             with _traced(found_lines):
-                finding = execute(target, seeds)
+                accepted, finding = execute(target, seeds)
             if found_lines - tally.lines:
                 tally.lines |= found_lines
                 tally.corpus.append(seeds)
         else:
-            finding = execute(target, seeds)
+            accepted, finding = execute(target, seeds)
         tally.executions += 1
+        tally.accepted += accepted
         if finding is not None:
             last = finding.strip().splitlines()[-1]
             kind = "".join(letter for letter in last if not letter.isdigit())[:120]
@@ -162,7 +160,7 @@ def main() -> int:
         for target in targets.values():
             target.prepare()
         if options.seeds is not None:
-            finding = execute(next(iter(targets.values())), tuple(options.seeds))
+            _, finding = execute(next(iter(targets.values())), tuple(options.seeds))
             say(finding or "nothing found")
             return int(finding is not None)
         end = time.monotonic() + 60 * options.minutes
@@ -171,7 +169,8 @@ def main() -> int:
                 fuzz(target, tallies[name], until=min(end, time.monotonic() + _SLICE_S), random=random)
     for name, tally in tallies.items():
         lines = f"{len(tally.lines)} lines reached, {len(tally.corpus)} inputs kept"
-        say(f"{name}: {tally.executions:,} executions, {lines}, {len(tally.findings)} findings")
+        counts = f"{tally.executions:,} executions ({tally.accepted:,} accepted)"
+        say(f"{name}: {counts}, {lines}, {len(tally.findings)} findings")
     total = sum(tally.executions for tally in tallies.values())
     findings = sum(len(tally.findings) for tally in tallies.values())
     say(f"{total:,} executions with --seed {seed}, {findings} findings")

@@ -45,21 +45,22 @@ class Target(ABC):
         """Writes the undamaged files."""
 
     @abstractmethod
-    def run(self, random: Random) -> None:
-        """Damages and reads. Raises `Finding` for an answer that is not as promised; `WaycodeError` is fine."""
+    def run(self, random: Random) -> bool:
+        """Damages and reads; whether the input was accepted. Raises `Finding` for an answer that is not as promised."""
 
 
 class Finding(Exception):  # noqa: N818 (what fuzzing looks for)
     """An answer that breaks a promise."""
 
 
-def refused(path: Path, error: WaycodeError) -> None:
-    """An error of a reader must be one sentence that names the file."""
+def refused(path: Path, error: WaycodeError) -> bool:
+    """False; an error of a reader must be one sentence that names the file."""
     text = str(error)
     if str(path) not in text:
         raise Finding(f"the file is not named in: {text[:300]}") from error
     if len(text) > 2000:
         raise Finding(f"the message has {len(text)} characters: {text[:300]}") from error
+    return False
 
 
 class GpuDrive(Target):
@@ -68,7 +69,7 @@ class GpuDrive(Target):
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         from waycode.sources.gpudrive import GpuDriveSource
 
         content = json_text(damaged_json(test_gpudrive.small_content(), random), random)
@@ -80,7 +81,8 @@ class GpuDrive(Target):
         try:
             source.read(str(path)).validate()
         except WaycodeError as error:
-            _source_refusal(path, error)
+            return _source_refusal(path, error)
+        return True
 
 
 def _gzip(content: bytes) -> bytes:
@@ -91,11 +93,10 @@ def _xz(content: bytes) -> bytes:
     return lzma.compress(content, preset=0)
 
 
-def _source_refusal(path: Path, error: WaycodeError) -> None:
+def _source_refusal(path: Path, error: WaycodeError) -> bool:
     from waycode.scene import InvalidScene
 
-    if not isinstance(error, InvalidScene):  # `convert` adds the file to these
-        refused(path, error)
+    return False if isinstance(error, InvalidScene) else refused(path, error)  # `convert` adds the file to the former
 
 
 class Argoverse2(Target):
@@ -105,7 +106,7 @@ class Argoverse2(Target):
         self.folder.mkdir(parents=True, exist_ok=True)
         pq.write_table(test_argoverse2.small_table("one"), self.folder / "scenario_one.parquet")
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         from waycode.sources.argoverse2 import Argoverse2Source
 
         path, world = self.folder / "scenario_one.parquet", test_argoverse2.small_map()
@@ -121,7 +122,8 @@ class Argoverse2(Target):
         try:
             Argoverse2Source(self.folder).read(str(path)).validate()
         except WaycodeError as error:
-            _source_refusal(path.parent, error)
+            return _source_refusal(path.parent, error)
+        return True
 
 
 class Womd(Target):
@@ -138,7 +140,7 @@ class Womd(Target):
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         from google.protobuf.json_format import ParseDict, ParseError
 
         import test_womd
@@ -159,7 +161,8 @@ class Womd(Target):
             for reference in source.references():
                 source.read(reference).validate()
         except WaycodeError as error:
-            _source_refusal(path, error)
+            return _source_refusal(path, error)
+        return True
 
 
 class Nuplan(Target):
@@ -172,7 +175,7 @@ class Nuplan(Target):
         nuplan_files.write_map(self.folder / "maps")
         nuplan_files.write_log(self.folder / "whole.db")
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         import nuplan_files
         from waycode.sources.nuplan import NuplanSource
         from waycode.sources.nuplan.maps import city_map
@@ -196,7 +199,8 @@ class Nuplan(Target):
             for reference in source.references()[:1]:
                 source.read(reference).validate()
         except WaycodeError as error:
-            _source_refusal(self.folder, error)
+            return _source_refusal(self.folder, error)
+        return True
 
 
 def _damage_database(path: Path, random: Random) -> None:
@@ -221,7 +225,7 @@ class DatasetFolder(Target):
     def prepare(self) -> None:
         write_dataset(self.folder / "whole", range(2), make=make_shard, source="made-up", settings={"seed": 0})
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         out = self.folder / "damaged"
         shutil.rmtree(out, ignore_errors=True)
         shutil.copytree(self.folder / "whole", out)
@@ -238,13 +242,14 @@ class DatasetFolder(Target):
         if kind >= 0.6:
             info = damaged_json(info, random)
         (out / INFO_FILE).write_bytes(json_text(info, random))
+        accepted = True
         try:
             dataset = Dataset(out)
             dataset.ids()
             for scene in dataset:
                 scene.validate()
         except WaycodeError as error:
-            refused(out, error)
+            accepted = refused(out, error)
         try:
             load_scene(shard, 1).validate()
         except WaycodeError as error:
@@ -253,6 +258,7 @@ class DatasetFolder(Target):
             check_dataset(out)
         except WaycodeError as error:
             refused(out, error)
+        return accepted
 
 
 class ObjectiveText(Target):
@@ -261,7 +267,7 @@ class ObjectiveText(Target):
     def prepare(self) -> None:
         pass
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         from waycode.objectives import OBJECTIVES, ObjectiveError, parse_objective
 
         vocabulary = [
@@ -276,9 +282,10 @@ class ObjectiveText(Target):
         except ObjectiveError as error:
             if len(str(error)) > 2000:
                 raise Finding(f"the message has {len(str(error))} characters") from error
-        else:
-            if str(parse_objective(str(objective))) != str(objective):
-                raise Finding(f"{objective} is not what its text says")
+            return False
+        if str(parse_objective(str(objective))) != str(objective):
+            raise Finding(f"{objective} is not what its text says")
+        return True
 
 
 class PlanJson(Target):
@@ -291,7 +298,7 @@ class PlanJson(Target):
     def prepare(self) -> None:
         pass
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         from waycode.planner import Plan, PlannerError
 
         try:
@@ -299,12 +306,13 @@ class PlanJson(Target):
         except PlannerError as error:
             if len(str(error)) > 2000:
                 raise Finding(f"the message has {len(str(error))} characters") from error
-            return
+            return False
         if not all(np.isfinite(getattr(plan, name)).all() for name in ("x_m", "y_m", "heading_rad", "speed_mps")):
             raise Finding("the plan is not finite")
         if len({len(getattr(plan, name)) for name in ("time_s", "x_m", "y_m", "std_m")}) != 1:
             raise Finding("the plan has arrays of unequal length")
         plan.to_json()
+        return True
 
 
 def example_plan() -> Any:
@@ -330,7 +338,7 @@ class ModelFolder(Target):
 
         save_model(self.folder / "whole", tiny_model(), sigma_max_m={1: 4.5, 2: 3.25}, card="# A model")
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         from waycode.model.saved import load_model
 
         out = self.folder / "damaged"
@@ -346,12 +354,12 @@ class ModelFolder(Target):
         try:
             saved = load_model(out)
         except WaycodeError as error:
-            refused(out, error)
-            return
+            return refused(out, error)
         if not all(bool(value.isfinite().all()) for value in saved.model.state_dict().values()):
             raise Finding("a weight is not finite")
         if not all(np.isfinite(value) for value in saved.sigma_max_m.values()):
             raise Finding("a threshold is not finite")
+        return True
 
 
 class RunFolder(Target):
@@ -377,7 +385,7 @@ class RunFolder(Target):
             }  # fmt: skip
             writer.save_checkpoint(content, out / "last.ckpt")
 
-    def run(self, random: Random) -> None:
+    def run(self, random: Random) -> bool:
         from waycode.training import run
         from waycode.training.callbacks import keep_rows
         from waycode.training.config import tiny
@@ -393,13 +401,15 @@ class RunFolder(Target):
                 else:
                     path.write_bytes(damaged_bytes(content, random))
         notices: list[str] = []
+        accepted = True
         try:
             checkpoint = run._check_folder(out, tiny(), resume=True, on_notice=notices.append)
             if checkpoint is not None and run.last_step(out) not in (20, 40):
                 raise Finding(f"the run goes on from step {run.last_step(out)}")
         except WaycodeError as error:
-            refused(out, error)
+            accepted = refused(out, error)
         keep_rows(out / "metrics.csv", up_to_step=40)
+        return accepted
 
 
 class OddScenes(Target):
@@ -415,32 +425,34 @@ class OddScenes(Target):
     def prepare(self) -> None:
         self.folder.mkdir(parents=True, exist_ok=True)
 
-    def run(self, random: Random) -> None:
-        from waycode.scene import InvalidScene
+    def run(self, random: Random) -> bool:
         from waycode.scene.manoeuvre import classify
 
         scene = odd_scene(random)
-        try:
-            scene.validate()
-        except InvalidScene:
-            return
+        scene.validate()
         classify(scene)
+        objective = choose(random, ["comfort", "lane-change(+1)", "terminal-variance", "left-turn", "collision"])
         try:
-            plan = self.planner.encode(scene).plan(choose(random, ["comfort", "lane-change(+1)", "terminal-variance"]))
-        except WaycodeError:
-            return
+            plan = self.planner.encode(scene).plan(objective, gate=False)
+        except WaycodeError as error:
+            if not any(words in str(error) for words in ("observed", "no lanes", "lane")):
+                raise Finding(f"a valid scene is refused: {error}") from error
+            return False
         if not np.isfinite(plan.x_m).all():
             raise Finding("the plan is not finite")
+        return True
 
 
 def odd_scene(random: Random) -> Scene:
     """A scene with crowds, gaps, duplicates, points instead of lines, and coordinates at the limits."""
     from waycode.scene import MapFeatures, Polylines, Signals
 
-    scene = traffic_scene(int(random.integers(1000)), num_tracks=int(choose(random, [1, 2, 8, 8, 40])), num_lanes=6)
+    scene = traffic_scene(int(random.integers(1000)), num_tracks=int(choose(random, [8, 8, 8, 40])), num_lanes=16)
     tracks, lanes = scene.tracks, scene.map.lanes
-    kind = int(random.integers(7))
-    if kind == 0:
+    kind = int(random.integers(8))
+    if random.random() < 0.01:  # a crowd
+        scene = traffic_scene(0, num_tracks=2000, num_lanes=16)
+    elif kind == 0:
         scene = replace(scene, map=MapFeatures(), signals=Signals(), route=None)
     elif kind == 1:
         scene = replace(scene, origin_m=(1e7, -1e7))
@@ -456,7 +468,10 @@ def odd_scene(random: Random) -> Scene:
         scene = replace(
             scene, map=replace(scene.map, lanes=replace(lanes, centrelines=replace(lanes.centrelines, points_m=points)))
         )
-    elif kind == 5:
+    elif kind == 5:  # the same line many times
+        many = Polylines.of([scene.map.road_edges[0]] * 300)
+        scene = replace(scene, map=replace(scene.map, road_edges=many, road_edge_types=np.zeros(300, np.int8)))
+    elif kind == 6:
         sizes = np.full(len(tracks), choose(random, [1e-6, 200.0]), np.float32)
         scene = replace(scene, tracks=replace(tracks, length_m=sizes, width_m=sizes))
     else:

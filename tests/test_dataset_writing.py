@@ -7,6 +7,7 @@ import random
 import signal
 import subprocess
 import sys
+import tempfile
 import threading
 import time
 from collections.abc import Callable
@@ -21,7 +22,7 @@ from dataset_run import NUM_SHARDS, make_or_die, make_or_fail, make_shard
 from scenes import small_scene
 from waycode.dataset import dataset as dataset_module
 from waycode.dataset.dataset import INFO_FILE, Dataset, DatasetError, DatasetInfo, ShardContents, write_dataset
-from waycode.dataset.files import only_writer
+from waycode.dataset.files import only_writer, replace_file, temporary_folder
 from waycode.dataset.storage import write_shard
 from waycode.scene import InvalidScene
 
@@ -268,3 +269,33 @@ def test_a_newer_dataset_is_not_continued(tmp_path: Path) -> None:
     path.write_text(json.dumps({**json.loads(path.read_text()), "schema_version": 2}))
     with pytest.raises(DatasetError, match="schema version 2, this waycode reads 1"):
         write(tmp_path / "d")
+
+
+def test_temporary_folders_of_killed_processes_are_removed(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
+    abandoned, young, used, other = (tmp_path / name for name in ("waycode-a", "waycode-b", "waycode-c", "others-d"))
+    for folder in (abandoned, young, used, other):
+        folder.mkdir()
+        (folder / "network.xml").write_text("<net/>")
+        if folder != young:
+            os.utime(folder, (0, 0))
+    with only_writer(used):
+        os.utime(used, (0, 0))
+        with temporary_folder("waycode-") as mine:
+            assert mine.stat().st_mode & 0o777 == 0o700
+            assert {path.name for path in tmp_path.iterdir()} == {"waycode-b", "waycode-c", "others-d", mine.name}
+    assert not mine.exists()
+
+
+def test_a_temporary_file_has_a_name_that_cannot_be_guessed(tmp_path: Path) -> None:
+    names: list[str] = []
+
+    def write_to(path: Path) -> None:
+        names.append(path.name)
+        path.write_text("a")
+
+    for _ in range(2):
+        replace_file(tmp_path / ("x" * 255), write_to)
+    assert names[0] != names[1]
+    assert str(os.getpid()) not in names[0].split("part-")[0]
+    assert [path.name for path in tmp_path.iterdir()] == ["x" * 255]

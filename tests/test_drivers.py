@@ -132,7 +132,7 @@ def test_a_new_plan_is_refined_at_the_step_after_in_place_of_a_search(monkeypatc
     plans, _ = plans_in_a_row(driver, *[observation_of(road_scene())] * 4)
     assert calls == ["beam", "refine", "beam", "beam"]  # the bonus is too high to take another plan afterwards
     found, refined, kept, _ = plans
-    assert 0 < np.abs(refined.position_m - found.position_m[1:]).max() < 2.0  # another, but the same manoeuvre
+    assert 0 < np.abs(refined.position_m - found.position_m[1:]).max() < 4.0  # another, but the same manoeuvre
     np.testing.assert_array_equal(kept.position_m, refined.position_m[1:])
 
 

@@ -105,8 +105,10 @@ def mean_error_m(decoded: MeanAndStd, *, future_m: Tensor) -> Tensor:
 
 
 def test_the_code_is_the_one_that_a_search_in_the_agents_frame_finds(planner: Planner) -> None:
-    for one in sample_scenes()[:3]:
+    for one in sample_scenes():
         view = planner.encode(one)
+        if stands(view.setting):  # its plans are made to start along its heading
+            continue
         steps = slice(one.current_step + 1, one.current_step + 81)
         offset = one.tracks.position_m[view.agent, steps] - one.tracks.position_m[view.agent, one.current_step]
         future = torch.tensor(rotate(offset, -float(one.tracks.heading_rad[view.agent, one.current_step]))).float()

@@ -234,5 +234,5 @@ def test_refinement_leaves_the_model_alone() -> None:
 def test_codes_that_do_not_fit_the_rows() -> None:
     model = tiny_model()
     _, memory = seen_by(model, batch_of(crowd()))
-    with pytest.raises(ValueError, match="got 4 codes, expected a multiple of the 3 rows"):
+    with pytest.raises(ValueError, match="got 4 codes, expected a multiple of 3"):
         PrefixDecoder(model, memory).decode(random_latents(4, 2, 3))

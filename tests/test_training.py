@@ -128,7 +128,7 @@ def test_settings_change_nested_fields() -> None:
         ("steps", "has no '='"),
         ("model.width=33", "width is 33, expected a multiple of heads"),
         ("model.causal=false", "prior is true, expected false if causal is false"),
-        ("model.spline_points=none", "correction_width is 64, expected 0 without spline_points"),
+        ("model.correction_width=10", "correction_width is 10, expected a multiple of 4"),
         ("steps=0", "expected at least 1"),
         ("history_dropout=1.5", "history_dropout is 1.5, expected 0 to 1"),
         ("checkpoint_every=0", "expected at least 1"),

@@ -41,7 +41,7 @@ OVERLAP = "overlap"  # share of the scenes in which two of the modelled agents o
 _BATCH_SCENES = 4  # bounds the memory: a beam of 64 has 512 candidates per agent
 _OPTIMISED = ((40, 1), (120, 1), (40, 8), (120, 8))  # gradient steps and random starts of the baseline
 
-Measures = dict[str, dict[str, Float[np.ndarray, " S"]]]  # method -> measure -> value per scene
+JointMeasures = dict[str, dict[str, Float[np.ndarray, " S"]]]  # method -> measure -> value per scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -171,10 +171,10 @@ def joint_batches(
         on_scenes(len(batch))
 
 
-def joint_guidance(batch: JointBatch) -> Measures:
+def joint_guidance(batch: JointBatch) -> JointMeasures:
     """Search alone, and search with refinement, beside the recording."""
     tokens = batch.model.config.num_tokens
-    measures: Measures = {RECORDED: {OVERLAP: batch.has_overlap(batch.future_m).astype(np.float64)}}
+    measures: JointMeasures = {RECORDED: {OVERLAP: batch.has_overlap(batch.future_m).astype(np.float64)}}
     for method, depth, steps in ((SEARCH, SEARCH_DEPTH, 0), (REFINED, REFINED_DEPTH, REFINE_STEPS)):
         depth = min(depth, tokens)
         best, one = batch.search(depth=depth, beam_width=BEAM_WIDTH, keep=NUM_KEPT), batch.search(depth=depth)
@@ -191,9 +191,9 @@ def joint_guidance(batch: JointBatch) -> Measures:
     return measures
 
 
-def depth_sweep(batch: JointBatch) -> Measures:
+def depth_sweep(batch: JointBatch) -> JointMeasures:
     """Search alone with 1 to N tokens: realism against the objective (figure A9)."""
-    measures: Measures = {}
+    measures: JointMeasures = {}
     for depth in range(1, batch.model.config.num_tokens + 1):
         best, one = batch.search(depth=depth, beam_width=BEAM_WIDTH, keep=NUM_KEPT), batch.search(depth=depth)
         several_m, single_m = batch.decode(best), batch.decode(one)
@@ -206,7 +206,7 @@ def depth_sweep(batch: JointBatch) -> Measures:
     return measures
 
 
-def search_vs_optimisation(batch: JointBatch) -> Measures:
+def search_vs_optimisation(batch: JointBatch) -> JointMeasures:
     """One future of each scene by search, by search and refinement, and by gradient steps from random codes alone."""
     generator, scenes = torch.Generator("cpu").manual_seed(0), len(batch.scenes)
     depth = min(SEARCH_DEPTH, batch.model.config.num_tokens)
@@ -225,7 +225,7 @@ def search_vs_optimisation(batch: JointBatch) -> Measures:
     for steps, starts in _OPTIMISED:
         name = f"{steps} steps from {starts} random start{'s' if starts > 1 else ''}"
         methods[name] = lambda steps=steps, starts=starts: by_gradient(steps, starts)  # type: ignore[misc]
-    measures: Measures = {}
+    measures: JointMeasures = {}
     for name, find in methods.items():
         began = time.perf_counter()
         codes = find()
@@ -239,7 +239,7 @@ def search_vs_optimisation(batch: JointBatch) -> Measures:
     return measures
 
 
-EVALUATIONS: dict[str, Callable[[JointBatch], Measures]] = {
+EVALUATIONS: dict[str, Callable[[JointBatch], JointMeasures]] = {
     "joint-guidance": joint_guidance,
     "depth-sweep": depth_sweep,
     "search-vs-optimisation": search_vs_optimisation,
@@ -265,7 +265,7 @@ def joint_report(
         agents_per_scene: at most.
         on_scenes: called with the number of scenes done since the last call.
     """
-    parts: list[Measures] = []
+    parts: list[JointMeasures] = []
     episodes: list[str] = []
     num_agents = 0
     for batch in joint_batches(model, scenes, agents_per_scene=agents_per_scene, on_scenes=on_scenes):
@@ -284,7 +284,7 @@ def joint_report(
     )
 
 
-def _rows(parts: Sequence[Measures], episodes: Shaped[np.ndarray, " S"]) -> Rows:
+def _rows(parts: Sequence[JointMeasures], episodes: Shaped[np.ndarray, " S"]) -> Rows:
     return {
         method: {
             name: Estimate.of(np.concatenate([part[method][name] for part in parts]), episodes) for name in measures
