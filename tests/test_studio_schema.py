@@ -7,10 +7,12 @@ pytest.importorskip("schemathesis", reason="not installed: pip install 'waycode[
 
 import schemathesis
 from hypothesis import HealthCheck, given, settings
+from schemathesis.specs.openapi.checks import positive_data_acceptance
+
 from studio_client import ADDRESS, studio_client
 
 HOST = {"host": ADDRESS.removeprefix("http://")}
-NUM_OPERATIONS = 14
+NUM_OPERATIONS = 15
 
 
 def test_every_reply_fits_the_schema() -> None:
@@ -21,9 +23,10 @@ def test_every_reply_fits_the_schema() -> None:
             operation = result.ok()
 
             @given(case=operation.as_strategy())
-            @settings(max_examples=8, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
+            @settings(max_examples=5, deadline=None, derandomize=True, suppress_health_check=list(HealthCheck))
             def check(case: schemathesis.Case) -> None:
-                case.call_and_validate(headers=HOST)
+                # No schema can say which texts are objectives and which tokens a model has: those get 422, and say why.
+                case.call_and_validate(headers=HOST, excluded_checks=[positive_data_acceptance])
 
             check()
             tested.append(operation.label)
