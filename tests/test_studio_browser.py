@@ -216,7 +216,7 @@ def test_objectives_as_forms_and_text(studio: StudioPage) -> None:
     assert "beam=3" in studio.page.url
 
 
-def test_compare_export_and_code(studio: StudioPage) -> None:
+def test_compare_export_and_code(studio: StudioPage, pictures: Path) -> None:
     studio.open("#scene=sumo-crossings/3&objective=left-turn")
     studio.page.get_by_role("button", name="Compare").click()
     studio.page.get_by_label("The objective as text").fill("right-turn")
@@ -225,6 +225,7 @@ def test_compare_export_and_code(studio: StudioPage) -> None:
     assert studio.page.locator(".scene-pane:not([hidden])").count() == 2
     studio.open(studio.page.url.removeprefix(studio.address))
     studio.wait("app.plan?.objective === 'right-turn' && app.pinnedPlan?.objective === 'left-turn'")
+    studio.picture("studio_compare", pictures)
     studio.page.get_by_role("button", name="Python").click()
     assert "view.plan('right-turn')" in studio.page.locator("dialog pre").inner_text()
     studio.page.keyboard.press("Escape")

@@ -4,12 +4,15 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Hashable
 from concurrent.futures import Future
+from dataclasses import dataclass, field
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 import torch
+from torch import Tensor
 
-from waycode.objectives import parse_objective
+from waycode.model.decoder import PRIOR_LEVELS
+from waycode.objectives import BaseObjective, Candidates, parse_objective
 from waycode.planner import Plan, Planner, PlannerError, View
 from waycode.scene import Scene
 from waycode.studio.messages import (
@@ -79,8 +82,13 @@ class PlanDesk:
         """The encoded scene; encoded at the first request."""
         return self.views((choice.dataset, choice.scene, choice.agent))
 
-    def search(self, request: PlanRequest) -> tuple[View, Plan]:
-        """The plan of a request, as the library makes it."""
+    def search(self, request: PlanRequest, objective: BaseObjective | None = None) -> tuple[View, Plan]:
+        """The plan of a request, as the library makes it.
+
+        Args:
+            request: the request.
+            objective: that of the request, if the caller has parsed it.
+        """
         config = self.planner.model.config
         num_candidates = request.beam_width * request.levels**config.token_dim
         if num_candidates > MAX_CANDIDATES:
@@ -90,7 +98,7 @@ class PlanDesk:
             )
         view = self.view(request)
         plan = view.plan(
-            parse_objective(request.objective),
+            objective or parse_objective(request.objective),
             beam_width=request.beam_width,
             depth=request.depth,
             levels=request.levels,
@@ -102,10 +110,10 @@ class PlanDesk:
         return view, plan
 
     def plan(self, request: PlanRequest) -> PlanReply:
-        view, plan = self.search(request)
-        steps = _search_steps(view, plan, levels=request.levels) if request.with_search else []
-        text = str(parse_objective(request.objective))
-        return plan_reply(view, plan, levels=request.levels, objective=text, search=steps)
+        watched = _Watched(parse_objective(request.objective))
+        view, plan = self.search(request, watched)
+        steps = _search_steps(watched, plan, levels=request.levels) if request.with_search else []
+        return plan_reply(view, plan, levels=request.levels, objective=str(watched), search=steps)
 
     def decode(self, request: DecodeRequest) -> PlanReply:
         view = self.view(request)
@@ -130,7 +138,7 @@ class PlanDesk:
         different = {plan.tokens or (): plan for plan in reversed(plans)}
         ranked = sorted(counts, key=lambda tokens: (-counts[tokens], -(different[tokens].log_probability or 0.0)))
         return DrawReply(
-            plans=[plan_reply(view, different[tokens], levels=2) for tokens in ranked],
+            plans=[plan_reply(view, different[tokens], levels=PRIOR_LEVELS) for tokens in ranked],
             counts=[counts[tokens] for tokens in ranked],
         )
 
@@ -186,33 +194,58 @@ def plan_reply(
     )
 
 
-def _search_steps(view: View, plan: Plan, *, levels: int) -> list[SearchStepReply]:
-    """Decodes the candidates of every token again, from the trace of the plan."""
-    if plan.trace is None:
-        return []
-    by_depth: dict[int, list[dict[str, Any]]] = {}
-    for row in plan.trace.to_pylist():
-        by_depth.setdefault(row["depth"], []).append(row)
-    codebook = view.model.codebook(levels)
+@dataclass(frozen=True)
+class _Watched(BaseObjective):
+    """An objective that keeps the candidates that the search shows it: decoding them again would double the time."""
+
+    objective: BaseObjective
+    seen: dict[int, Candidates] = field(default_factory=dict)  # by number of tokens
+
+    def __call__(self, candidates: Candidates) -> Any:
+        self.seen.setdefault(candidates.num_tokens, candidates)  # refinement shows single ones later
+        return self.objective(candidates)
+
+    @property
+    def name(self) -> str:
+        return self.objective.name
+
+    @property
+    def level_names(self) -> tuple[str, ...]:
+        return self.objective.level_names
+
+    def explain(self, candidates: Candidates) -> dict[str, Tensor]:
+        return self.objective.explain(candidates)
+
+    def differentiable_parts(self) -> list[BaseObjective]:
+        return self.objective.differentiable_parts()
+
+    def __str__(self) -> str:
+        return str(self.objective)
+
+
+@torch.no_grad()
+def _search_steps(watched: _Watched, plan: Plan, *, levels: int) -> list[SearchStepReply]:
+    """The candidates of every token, best first."""
+    rows = [] if plan.trace is None else plan.trace.to_pylist()
     steps = []
-    for depth, rows in by_depth.items():
-        shown = sorted(rows, key=lambda row: row["rank"])[:_MAX_DRAWN]
-        ids = torch.tensor([row["tokens"] for row in shown], device=view.embedding.velocity_mps.device)
-        decoded = view.decode_many(codebook.codes(ids))
-        is_rated = decoded.prior is not None and levels == 2
-        likelihood = decoded.log_probability.tolist() if is_rated else [None] * len(shown)
+    for depth, decoded in watched.seen.items():
+        found = [row for row in rows if row["depth"] == depth]  # in the order of the candidates
+        shown = sorted(range(len(found)), key=lambda place: found[place]["rank"])[:_MAX_DRAWN]
+        chosen = decoded.select(torch.tensor(shown, device=decoded.position_m.device))
+        is_rated = chosen.prior is not None and levels == PRIOR_LEVELS
+        likelihood = chosen.log_probability.tolist() if is_rated else [None] * len(shown)
         # Every second step: lines between samples 0.2 s apart are smooth on the screen.
-        position_m = decoded.position_m[:, 1::2].cpu().double().numpy()
-        spread_m = decoded.final_std_m.tolist()
+        position_m = chosen.position_m[:, 1::2].cpu().double().numpy()
+        spread_m = chosen.final_std_m.tolist()
         steps.append(
             SearchStepReply(
                 depth=depth,
-                num_candidates=len(rows),
+                num_candidates=len(found),
                 candidates=[
                     _candidate_reply(
-                        row, position_m[place], spread_m=spread_m[place], log_probability=likelihood[place]
+                        found[place], position_m[rank], spread_m=spread_m[rank], log_probability=likelihood[rank]
                     )
-                    for place, row in enumerate(shown)
+                    for rank, place in enumerate(shown)
                 ],
             )
         )

@@ -21,12 +21,13 @@ export function priorPanel(app: App): HTMLElement {
     const { draws } = app;
     if (!draws) return fill(list, h("li", { class: "empty" }, "Draw samples to see what the model expects this road user to do."));
     const total = draws.counts.reduce((sum, one) => sum + one, 0);
+    const probabilities = draws.plans.map((plan) => Math.exp(plan.log_probability ?? 0));
+    const largest = Math.max(...probabilities);
     fill(
       list,
       ...draws.plans.map((plan, index) => {
-        const share = draws.counts[index]! / total;
         const bar = h("i", {});
-        bar.style.width = `${Math.max(2, 100 * Math.exp(plan.log_probability ?? 0))}%`;
+        bar.style.width = `${Math.max(2, (100 * probabilities[index]!) / largest)}%`;
         return h(
           "li",
           {},
@@ -43,10 +44,9 @@ export function priorPanel(app: App): HTMLElement {
             },
             h("code", {}, plan.tokens?.join(" ") ?? ""),
             h("span", { class: "bar" }, bar),
-            h("span", { class: "number" }, `${(100 * Math.exp(plan.log_probability ?? 0)).toFixed(1)} %`),
+            h("span", { class: "number" }, `${(100 * probabilities[index]!).toFixed(1)} %`),
             h("span", { class: "faint number" }, total > draws.plans.length ? `× ${draws.counts[index]}` : ""),
           ),
-          share > 0 ? null : "",
         );
       }),
     );
