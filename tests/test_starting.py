@@ -54,11 +54,11 @@ def test_nobody_starts_backwards() -> None:
 
 def test_gradients_pass() -> None:
     path = (towards(0.5) + 0.01).requires_grad_()
-    starts_along_heading(path)[0, -1].sum().backward()
+    starts_along_heading(path)[0, -1].sum().backward()  # type: ignore[no-untyped-call]
     assert path.grad is not None
     assert torch.isfinite(path.grad).all()
     still = torch.zeros(1, 10, 2, requires_grad=True)
-    starts_along_heading(still).sum().backward()
+    starts_along_heading(still).sum().backward()  # type: ignore[no-untyped-call]
     assert still.grad is not None
     assert torch.isfinite(still.grad).all()
 

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from waycode.planner import ManoeuvreIndex, Planner
     from waycode.scene import Scene
 
-_SAMPLE = "sample"  # name of the scenes that come with the package
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCommand:
@@ -59,7 +57,7 @@ class PlanCommand:
 
         objective = parse_objective(_objective_text(self.objective))
         scene = _open_scene(self.scene, self.index)
-        view = _open_planner(self.model, threads=self.threads).encode(scene, self.agent)
+        view = open_planner(self.model, threads=self.threads).encode(scene, self.agent)
         plan = view.plan(
             objective,
             beam_width=self.beam_width,
@@ -119,7 +117,7 @@ class Swap:
     def run(self) -> int:
         from waycode.cli.tables import plan_table
 
-        planner = _open_planner(self.model, threads=self.threads)
+        planner = open_planner(self.model, threads=self.threads)
         view_a = planner.encode(_open_scene(self.scene_a, self.index_a), self.agent_a)
         view_b = planner.encode(_open_scene(self.scene_b, self.index_b), self.agent_b)
         plan = view_b.decode(view_a.encode_trajectory(levels=self.levels).first(self.tokens))
@@ -198,7 +196,7 @@ class Find:
 
         if Path(self.data).is_file():
             return ManoeuvreIndex.load(self.data)
-        dataset, planner = _open_dataset(self.data), _open_planner(self.model, threads=self.threads)
+        dataset, planner = _open_dataset(self.data), open_planner(self.model, threads=self.threads)
         with progress_bar("encoding", len(dataset)) as advance:
             return build_index(dataset, planner, levels=self.levels, on_scenes=advance)
 
@@ -246,19 +244,17 @@ class Demo:
 
 def _open_scene(name: str, index: int) -> "Scene":
     from waycode.dataset.dataset import load_scene
-    from waycode.demo import bundled_dataset
 
-    return load_scene(bundled_dataset().folder if name == _SAMPLE else name, index)
+    return load_scene(name, index)
 
 
 def _open_dataset(name: str) -> "Dataset":
     from waycode.dataset.dataset import Dataset
-    from waycode.demo import bundled_dataset
 
-    return bundled_dataset() if name == _SAMPLE else Dataset(name)
+    return Dataset(name)
 
 
-def _open_planner(name_or_folder: str, *, threads: int) -> "Planner":
+def open_planner(name_or_folder: str, *, threads: int) -> "Planner":
     """A planner with a bundled model or that of a folder; sets the number of torch's threads."""
     check_at_least(1, threads=threads)
     import torch

@@ -22,6 +22,7 @@ import pyarrow.parquet as pq
 
 from waycode.dataset.files import DatasetError as DatasetError
 from waycode.dataset.files import is_leftover, only_writer, remove_unfinished, replace_file, sha256_of_file
+from waycode.dataset.samples import sample_folder
 from waycode.dataset.storage import SCHEMA_VERSION, scene_from_row, write_shard
 from waycode.dataset.workers import Task, run_tasks
 from waycode.scene.types import Scene
@@ -90,7 +91,8 @@ class Dataset(Sequence[Scene]):
     """Random access to the scenes of a complete dataset. Can be passed to other processes, by fork or pickle."""
 
     def __init__(self, folder: str | Path):
-        self.folder = Path(folder)
+        """Opens the dataset in a folder; the name "sample" (or "sample-crossings") is that of bundled scenes."""
+        self.folder = sample_folder(folder) or Path(folder)
         self.info = DatasetInfo.read(self.folder)
         if not self.info.complete:
             raise DatasetError(
@@ -101,6 +103,11 @@ class Dataset(Sequence[Scene]):
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset {str(self.folder)!r}: {len(self)} scenes of {self.info.source} in {len(self.info.shards)} shards"
+        )
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Scene: ...
@@ -152,10 +159,10 @@ def load_scene(path: str | Path, index: int = 0) -> Scene:
     """Reads a scene.
 
     Args:
-        path: a Parquet file of scenes, or the folder of a dataset.
+        path: a Parquet file of scenes, the folder of a dataset, or "sample" (or "sample-crossings") for bundled scenes.
         index: of the scene in the file or dataset.
     """
-    path = Path(path)
+    path = sample_folder(path) or Path(path)
     if path.is_dir():
         dataset = Dataset(path)
         if not 0 <= index < len(dataset):

@@ -1,6 +1,7 @@
 """Pictures of one scene, and contact sheets of several."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -160,6 +161,13 @@ def save_figure(axes: Axes, path: Path, *, dots_per_inch: int) -> Path:
     assert figure is not None  # noqa: S101 (axes always belong to a figure)
     figure.savefig(path, dpi=dots_per_inch)
     return path
+
+
+def png_of(figure: Figure, *, dots_per_inch: int = 100) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=dots_per_inch)
+    return buffer.getvalue()
 
 
 def prepare_axes(axes: Axes, style: Style) -> None:
