@@ -26,6 +26,7 @@ from waycode.objectives import (
 )
 from waycode.planner import Plan, PlannerError, PlanStatus, View
 from waycode.planner.search_panels import search_panels
+from waycode.planner.starting import stands
 from waycode.scene import Polylines
 from waycode.scene.frames import rotate
 from waycode.search import beam_search

@@ -17,6 +17,7 @@ import tyro
 
 from waycode import __version__
 from waycode.cli.ablate import Ablate
+from waycode.cli.calibrate import Calibrate
 from waycode.cli.console import BAD_INPUT, FAILED, STOPPED, complain, say
 from waycode.cli.data import Data
 from waycode.cli.evaluate import Evaluate
@@ -32,6 +33,7 @@ _AnyCommand = (
     | Annotated[Train, tyro.conf.subcommand("train")]
     | Annotated[Evaluate, tyro.conf.subcommand("eval")]
     | Annotated[Ablate, tyro.conf.subcommand("ablate")]
+    | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
     | Annotated[PlanCommand, tyro.conf.subcommand("plan")]
     | Annotated[Generate, tyro.conf.subcommand("generate")]
     | Annotated[Simulate, tyro.conf.subcommand("simulate")]

@@ -13,8 +13,6 @@ if TYPE_CHECKING:
     from waycode.planner import ManoeuvreIndex, Planner
     from waycode.scene import Scene
 
-_SAMPLE = "sample"  # name of the scenes that come with the package
-
 
 @dataclass(frozen=True, kw_only=True)
 class PlanCommand:
@@ -246,16 +244,14 @@ class Demo:
 
 def open_scene(name: str, index: int) -> "Scene":
     from waycode.dataset.dataset import load_scene
-    from waycode.demo import bundled_dataset
 
-    return load_scene(bundled_dataset().folder if name == _SAMPLE else name, index)
+    return load_scene(name, index)
 
 
 def _open_dataset(name: str) -> "Dataset":
     from waycode.dataset.dataset import Dataset
-    from waycode.demo import bundled_dataset
 
-    return bundled_dataset() if name == _SAMPLE else Dataset(name)
+    return Dataset(name)
 
 
 def open_planner(name_or_folder: str, *, threads: int) -> "Planner":

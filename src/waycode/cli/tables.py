@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from waycode.demo import DemoReport
     from waycode.evaluation.ablation import AblationReport
     from waycode.evaluation.closed_loop import ClosedLoopRow, ScoreDifference
+    from waycode.evaluation.familiarity import Detection
     from waycode.evaluation.forecast_report import ForecastReport
     from waycode.evaluation.guidance_report import GuidanceReport
     from waycode.evaluation.joint import JointReport
@@ -163,6 +164,15 @@ def demo_table(report: "DemoReport") -> Table:
             section.title, f"{section.num_success} of {section.num_cases}", section.counted_as,
             " ".join(map(str, section.tokens)), f"{section.plan_ms:.0f}",
         )  # fmt: skip
+    return table
+
+
+def detections_table(detections: Sequence["Detection"], *, max_distance: float, max_off_lane: float) -> Table:
+    """How many views of some scenes were taken for those of an unknown kind, and the thresholds."""
+    limits = f"noticed: embedding distance above {max_distance:.2f}, or above {max_off_lane:.0%} of vehicles on no lane"
+    table = _table("scenes of an unknown kind", "scenes", "views", "noticed", "share", caption=limits)
+    for one in detections:
+        table.add_row(one.scenes, str(one.num_views), str(one.num_noticed), f"{one.share:.1%}")
     return table
 
 

@@ -30,6 +30,7 @@ from waycode.dataset.files import (
     replace_file,
     sha256_of_file,
 )
+from waycode.dataset.samples import sample_folder
 from waycode.dataset.shards import OpenShards, unreadable
 from waycode.dataset.storage import SCHEMA_VERSION, read_scene, write_shard
 from waycode.dataset.workers import Task, run_tasks
@@ -122,13 +123,13 @@ class Dataset(Sequence[Scene]):
     Can be passed to other processes, by fork or pickle.
 
     Args:
-        folder: of the dataset.
+        folder: of the dataset; the name "sample" (or "sample-crossings") is that of bundled scenes.
         verify: whether each shard's checksum is compared when it is first opened, and each scene validated when it is
             first read. The checksum takes about a millisecond per megabyte, the validation a third of a read.
     """
 
     def __init__(self, folder: str | Path, *, verify: bool = True):
-        self.folder, self.verify = Path(folder), verify
+        self.folder, self.verify = sample_folder(folder) or Path(folder), verify
         self.info = DatasetInfo.read(self.folder)
         if not self.info.complete:
             raise DatasetError(
@@ -141,6 +142,11 @@ class Dataset(Sequence[Scene]):
 
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
+
+    def __repr__(self) -> str:
+        return (
+            f"Dataset {str(self.folder)!r}: {len(self)} scenes of {self.info.source} in {len(self.info.shards)} shards"
+        )
 
     @overload
     def __getitem__(self, index: SupportsIndex) -> Scene: ...
@@ -182,10 +188,10 @@ def load_scene(path: str | Path, index: int = 0) -> Scene:
     """Reads and validates a scene.
 
     Args:
-        path: a Parquet file of scenes, or the folder of a dataset.
+        path: a Parquet file of scenes, the folder of a dataset, or "sample" (or "sample-crossings") for bundled scenes.
         index: of the scene in the file or dataset.
     """
-    path = Path(path)
+    path = sample_folder(path) or Path(path)
     if path.is_dir():
         dataset = Dataset(path)
         if not 0 <= index < len(dataset):

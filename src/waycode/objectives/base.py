@@ -10,8 +10,11 @@ from collections.abc import Callable
 from dataclasses import MISSING, Field, dataclass, fields, is_dataclass, replace
 from functools import cache, cached_property
 from math import isfinite
+from numbers import Real
+from types import NoneType, UnionType
 from typing import Any, ClassVar, Literal, get_args, get_origin
 
+import numpy as np
 import torch
 from jaxtyping import Float
 from torch import Tensor
@@ -131,13 +134,40 @@ def _as_text(value: Any) -> str:
 
 
 def _check(name: str, parameter: Field[Any], value: Any) -> None:
-    """Raises for a word that is not among a parameter's choices, and for a number that is not finite."""
+    """Raises for a value of another type, a word that is no choice, and a number that is not finite or negative."""
     if get_origin(parameter.type) is Literal and value not in get_args(parameter.type):
         choices = ", ".join(map(repr, get_args(parameter.type)))
         raise ObjectiveError(f"{parameter.name} of {name} is {value!r}, expected one of {choices}")
-    numbers = [value] if isinstance(value, float) else value if isinstance(value, tuple) else []
-    if any(isinstance(number, float) and not isfinite(number) for number in numbers):
+    kinds = get_args(parameter.type) if isinstance(parameter.type, UnionType) else (parameter.type,)
+    if value is None and NoneType in kinds:
+        return
+    expected = next((words for kind, (words, _) in _PARAMETER_KINDS.items() if kind in kinds), None)
+    if expected is None:
+        return  # arrays and functions: checked where they are used
+    if not any(kind in kinds and fits(value) for kind, (_, fits) in _PARAMETER_KINDS.items()):
+        raise ObjectiveError(f"{parameter.name} of {name} is {value!r}, expected {expected}")
+    numbers = value if isinstance(value, tuple | list) else [value]
+    if not all(isfinite(number) for number in numbers):
         raise ObjectiveError(f"{parameter.name} of {name} is {value}, expected finite numbers")
+    is_size = parameter.name not in _ANY_SIGN and int not in kinds
+    if is_size and min(numbers, default=0) < 0:
+        raise ObjectiveError(f"{parameter.name} of {name} is {value}, expected at least 0")
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, Real) and not isinstance(value, bool | np.bool_)
+
+
+_ANY_SIGN = ("x_m", "y_m")  # all other real parameters are sizes: at least 0
+_PARAMETER_KINDS: dict[Any, tuple[str, Callable[[Any], bool]]] = {
+    float: ("a number", _is_number),
+    int: ("a whole number", lambda value: _is_number(value) and float(value).is_integer()),
+    bool: ("true or false", lambda value: isinstance(value, bool | np.bool_)),
+    tuple[float, ...]: (
+        "a tuple of numbers",
+        lambda value: isinstance(value, tuple | list) and all(map(_is_number, value)),
+    ),
+}
 
 
 @cache

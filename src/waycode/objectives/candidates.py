@@ -251,6 +251,10 @@ class JointCandidates(SharedResults):
         return torch.stack([one.position_m for one in self.agents])
 
     @property
+    def num_steps(self) -> int:
+        return self.agents[0].num_steps
+
+    @property
     def num_tokens(self) -> int:
         return self.agents[0].num_tokens
 

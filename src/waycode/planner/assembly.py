@@ -83,6 +83,7 @@ def plan_of(candidates: AnyCandidates, index: int, *, code: TokenCode, explain: 
         latents=code.latents,
         log_probability=log_probability,
         depth=len(code.latents),
+        scene=scene,
         **fields,
     )
 
@@ -95,6 +96,7 @@ def plans_of_search(
     objective: Objective,
     asked: int,
     limits: Mapping[int, float] | None,
+    scene_doubt: str | None,
     explain: bool,
     timings_s: Mapping[str, float],
 ) -> list[Plan]:
@@ -107,6 +109,7 @@ def plans_of_search(
         objective: that was searched for.
         asked: requested number of tokens.
         limits: thresholds of the gate; None: no gate.
+        scene_doubt: see `View.doubt`.
         explain: compute costs by name, the trace, the log probability and whether the plans are satisfied.
         timings_s: of all plans together.
     """
@@ -120,6 +123,7 @@ def plans_of_search(
             verdicts[-1][index] if explain else Verdict(),
             told=told_of_search(found=found.depth, asked=asked, rank=rank),
             doubt=uncertainty_reason(found.decoded, index, limits),
+            scene_doubt=scene_doubt,
             is_usable=all(map(math.isfinite, costs)),
             is_early=found.depth < asked,
         )
@@ -153,6 +157,7 @@ def plans_without_search(
     messages: Sequence[str],
     *,
     limits: Mapping[int, float],
+    scene_doubt: str | None,
     timings_s: Mapping[str, float],
 ) -> list[Plan]:
     """The plans of codes that were given or drawn: they have no costs.
@@ -162,11 +167,13 @@ def plans_without_search(
         codes: a code per candidate.
         messages: where each code comes from.
         limits: thresholds of the gate, which decide on the status; may be empty.
+        scene_doubt: see `View.doubt`.
         timings_s: of all plans together.
     """
     plans = []
     for index, (code, message) in enumerate(zip(codes, messages, strict=True)):
-        outcome = outcome_of(Verdict(), told=message, doubt=uncertainty_reason(candidates, index, limits))
+        doubt = uncertainty_reason(candidates, index, limits)
+        outcome = outcome_of(Verdict(), told=message, doubt=doubt, scene_doubt=scene_doubt)
         plans.append(
             plan_of(
                 candidates,

@@ -23,6 +23,19 @@ def recorded_future(setting: Setting, *, num_steps: int) -> tuple[Float32[np.nda
     return position_m, valid
 
 
+def encoder_input(
+    setting: Setting,
+    position_m: Float[np.ndarray, "t 2"] | None,
+    valid: Bool[np.ndarray, " t"] | None,
+    *,
+    num_steps: int,
+) -> tuple[Float32[np.ndarray, "T 2"], Bool[np.ndarray, " T"]]:
+    """A trajectory, or the recorded future if `position_m` is None; see `in_agent_frame`."""
+    if position_m is None:
+        position_m, valid = recorded_future(setting, num_steps=num_steps)
+    return in_agent_frame(position_m, valid, setting=setting, num_steps=num_steps)
+
+
 def in_agent_frame(
     position_m: Float[np.ndarray, "t 2"], valid: Bool[np.ndarray, " t"] | None, *, setting: Setting, num_steps: int
 ) -> tuple[Float32[np.ndarray, "T 2"], Bool[np.ndarray, " T"]]:

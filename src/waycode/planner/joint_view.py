@@ -65,7 +65,12 @@ class JointView(View):
         messages = [f"draw {number} from the prior with seed {seed}" for number in range(1, count + 1)]
         found = [rounded_code(code, PRIOR_LEVELS) for code in codes]
         plans = plans_without_search(
-            self.decode_many(codes), found, messages, limits=self.sigma_max_m, timings_s=timings_s
+            self.decode_many(codes),
+            found,
+            messages,
+            limits=self.sigma_max_m,
+            scene_doubt=self.doubt,
+            timings_s=timings_s,
         )
         return cast("list[JointPlan]", plans)
 
@@ -103,7 +108,7 @@ class JointView(View):
             latents = self.model.encode(self._tensor(np.stack(futures)), valid_steps, self.embedding, levels=levels)
         return rounded_code(latents[0], levels)
 
-    def _candidates(self, decoded: MeanAndStd, *, num_tokens: int, prior: Any) -> JointCandidates:  # type: ignore[override]
+    def candidates_of(self, decoded: MeanAndStd, *, num_tokens: int, prior: Any) -> JointCandidates:  # type: ignore[override]
         """One `Candidates` per agent, from its row of the decoded trajectories."""
         mean_m, std_m = decoded
         rows = [slice(row, row + 1) for row in range(len(self.settings))]

@@ -28,7 +28,13 @@ def verdicts_of(objective: Objective | None, candidates: AnyCandidates) -> list[
 
 
 def outcome_of(
-    verdict: Verdict, *, told: str, doubt: str | None, is_usable: bool = True, is_early: bool = False
+    verdict: Verdict,
+    *,
+    told: str,
+    doubt: str | None,
+    scene_doubt: str | None,
+    is_usable: bool = True,
+    is_early: bool = False,
 ) -> Outcome:
     """The outcome of planning.
 
@@ -36,6 +42,7 @@ def outcome_of(
         verdict: what the plan achieves.
         told: where the plan comes from: "the best plan of 3 tokens".
         doubt: why the gate rejects it, see `ranking.uncertainty_reason`; None if it does not.
+        scene_doubt: why the scene is of a kind that the model does not know; None if it is not.
         is_usable: its cost is finite.
         is_early: a deadline ended the search.
     """
@@ -44,11 +51,13 @@ def outcome_of(
         told = "the objective is infinite or NaN for every trajectory: the plan is arbitrary"
     elif verdict.violated:
         status = PlanStatus.VIOLATED
-    elif doubt is not None:
+    elif doubt is not None or scene_doubt is not None:
         status = PlanStatus.UNCERTAIN
     else:
         status = PlanStatus.DEADLINE if is_early else PlanStatus.FOUND
-    parts = [verdict.sentence, told, "" if doubt is None else f"the model is uncertain of it ({doubt})"]
+    parts = [verdict.sentence, told]
+    parts += [] if doubt is None else [f"the model is uncertain of it ({doubt})"]
+    parts += [] if scene_doubt is None else [f"the scene is unlike those that the model knows ({scene_doubt})"]
     return Outcome(
         status=status,
         satisfied=verdict.satisfied if is_usable else None,

@@ -16,6 +16,7 @@ from jaxtyping import Float32, Float64
 
 from waycode.dataset.files import describe, parse_json
 from waycode.scene import Scene, WaycodeError
+from waycode.scene.equality import EqualByValue, same_values
 from waycode.scene.frames import wrap_angle
 from waycode.search.result import trace_schema
 
@@ -38,8 +39,8 @@ class PlanStatus(StrEnum):
     NO_COST = "no-cost"  # no candidate had a finite cost; the plan is arbitrary
 
 
-@dataclass(frozen=True, kw_only=True)
-class Plan:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Plan(EqualByValue):
     """A trajectory of one agent in the world frame, from the step after the current one on."""
 
     scene_id: str
@@ -63,6 +64,46 @@ class Plan:
     num_decodes: int  # number of decoded codes, over all steps of search and refinement
     timings_s: Mapping[str, float]  # "encode", "search", "refine", "decode"
     trace: pa.Table | None = field(default=None, repr=False)  # every candidate that the search evaluated
+    scene: Scene | None = field(default=None, repr=False)  # for pictures; not in JSON
+
+    def __eq__(self, other: object) -> bool:
+        """Whether all values are equal but the timings and the scene."""
+        return same_values(self, other, ignored=frozenset({"timings_s", "scene"}))
+
+    __hash__ = None  # arrays have none
+
+    def __repr__(self) -> str:
+        tokens = "refined" if self.tokens is None else f"tokens {' '.join(map(str, self.tokens))}"
+        return (
+            f"Plan of {self.agent_id!r} in {self.scene_id!r}, {self.time_s[-1]:g} s, {tokens}\n"
+            f"  {self.summary}\n"
+            f"  ends at x {self.x_m[-1]:.1f} m, y {self.y_m[-1]:.1f} m, {self.speed_mps[-1]:.1f} m/s"
+        )
+
+    def plot(self, scene: Scene | None = None) -> Any:
+        """The plan beside the recorded path as a matplotlib figure, which notebooks show.
+
+        Args:
+            scene: of the plan; needed only if the plan was read from JSON.
+        """
+        from waycode.plotting import ComparisonPanel, comparison_figure
+
+        scene = self.scene if scene is None else scene
+        if scene is None or self.agent_id not in scene.tracks.ids:
+            raise PlannerError(f"the plan does not know its scene: expected plot(scene) with scene {self.scene_id!r}")
+        agent, after = scene.tracks.ids.index(self.agent_id), scene.current_step + 1
+        valid = scene.tracks.valid[agent, after : after + len(self.time_s)]
+        recorded_m = scene.tracks.position_m[agent, after : after + len(self.time_s)][valid]
+        panel = ComparisonPanel(
+            scene=scene, agent=agent, planned_m=self.position_in(scene),
+            recorded_m=recorded_m if len(recorded_m) else None,
+        )  # fmt: skip
+        return comparison_figure([panel], note=self.summary)
+
+    def _repr_png_(self) -> bytes | None:
+        from waycode.plotting import png_of
+
+        return None if self.scene is None else png_of(self.plot())
 
     def __post_init__(self) -> None:
         """Raises `PlannerError` for a plan that nobody could drive: gaps in it, or numbers that are not finite."""
@@ -157,7 +198,7 @@ class Plan:
 
 
 def _names() -> list[str]:
-    return [field.name for field in fields(Plan) if field.name != "trace"]
+    return [field.name for field in fields(Plan) if field.name not in ("trace", "scene")]
 
 
 def _plain(value: Any) -> Any:

@@ -13,6 +13,7 @@ from waycode.features import SegmentedMap, collate, extract, segment_map
 from waycode.model import Model, SceneEmbedding
 from waycode.model.saved import load_model
 from waycode.objectives import Setting
+from waycode.planner.familiarity import Familiarity, find_model
 from waycode.planner.joint_view import JointView, check_agents
 from waycode.planner.plan import PlannerError
 from waycode.planner.view import View
@@ -28,6 +29,7 @@ class Planner:
     model: Model
     sigma_max_m: Mapping[int, float] = field(default_factory=dict, kw_only=True)
     # largest accepted final standard deviation, by number of tokens; empty if the gate is not calibrated
+    familiarity: Familiarity | None = field(default=None, kw_only=True)  # notices scenes of an unknown kind
 
     @staticmethod
     def from_pretrained(name_or_folder: str | Path, *, device: torch.device | str = "cpu") -> "Planner":
@@ -38,8 +40,20 @@ class Planner:
             device: to compute on.
         """
         saved = load_model(name_or_folder)
-        # Refinement needs gradients of latents only.
-        return Planner(saved.model.to(device).requires_grad_(False), sigma_max_m=saved.sigma_max_m)
+        return Planner(
+            saved.model.to(device).requires_grad_(False),  # refinement needs gradients of latents only
+            sigma_max_m=saved.sigma_max_m,
+            familiarity=Familiarity.load(find_model(name_or_folder)),
+        )
+
+    def __repr__(self) -> str:
+        config, count = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
+        gate = "calibrated" if self.sigma_max_m else "not calibrated"
+        scenes = "calibrated" if self.familiarity is not None else "not calibrated"
+        return (
+            f"Planner: {count:,} parameters on {self.device}, {config.num_tokens} tokens of {config.token_dim} "
+            f"dimensions; gate {gate}, for scenes {scenes}"
+        )
 
     @property
     def device(self) -> torch.device:
@@ -110,6 +124,7 @@ class Planner:
             View(
                 model=self.model,
                 sigma_max_m=self.sigma_max_m,
+                familiarity=self.familiarity,
                 setting=setting,
                 embedding=embedding.only(row) if len(settings) > 1 else embedding,
                 encode_s=encode_s / len(settings),

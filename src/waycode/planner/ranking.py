@@ -33,6 +33,11 @@ def checked_costs(objective: Objective, candidates: AnyCandidates) -> Tensor | S
         if costs.ndim not in (1, 2) or len(costs) != count:
             shape = list(costs.shape)
             raise PlannerError(f"the objective returned costs of shape {shape}, expected [{count}] or [{count}, M]")
+        if costs.ndim == 2 and costs.shape[1] == candidates.num_steps and not isinstance(objective, BaseObjective):
+            raise PlannerError(
+                f"the objective returned costs of shape {list(costs.shape)}, one per step, expected [{count}]: did you "
+                "forget `.mean(1)`? Costs that are levels come from a `BaseObjective` with `level_names`"
+            )
         return costs[None]
     if not isinstance(costs, Sequence) or len(costs) != count:
         raise PlannerError(

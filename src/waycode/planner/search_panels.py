@@ -1,12 +1,14 @@
 """Data for pictures of a plan: the candidates of every search step (paper, figure 1), and the recorded path."""
 
+from typing import Any
+
 import numpy as np
 import torch
 from jaxtyping import Float32
 
 from waycode.planner.plan import Plan, PlannerError
 from waycode.planner.view import View
-from waycode.plotting import SearchPanel
+from waycode.plotting import SearchPanel, plan_figure
 
 
 def search_panels(view: View, plan: Plan, *, levels: int = 2) -> list[SearchPanel]:
@@ -46,3 +48,13 @@ def recorded_path_m(view: View) -> Float32[np.ndarray, "S 2"] | None:
     steps = slice(first, first + view.model.config.features.future_steps)
     valid = tracks.valid[view.agent, steps]
     return tracks.position_m[view.agent, steps][valid] if valid.any() else None
+
+
+def figure_of(view: View, plan: Plan) -> Any:
+    """The search and the plan as a matplotlib figure; a plan that was not searched for, or with other levels, alone."""
+    if plan.trace is None:
+        return plan.plot(view.scene)
+    return plan_figure(
+        view.scene, agent=view.agent, search=search_panels(view, plan), planned_m=plan.position_in(view.scene),
+        recorded_m=recorded_path_m(view), note=plan.summary,
+    )  # fmt: skip

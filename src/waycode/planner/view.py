@@ -14,29 +14,27 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.model import MeanAndStd, Model, PrefixCache, PrefixDecoder, SceneEmbedding
+from waycode.model import MeanAndStd, Model, SceneEmbedding
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import Candidates, Objective, Setting, TerminalVariance
-from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.assembly import candidates_in, plan_of, plans_of_search, plans_without_search
 from waycode.planner.codes import TokenCode, Tokens, as_code, check_levels, rounded_code
-from waycode.planner.futures import in_agent_frame, recorded_future
+from waycode.planner.familiarity import Familiarity, measure_scene
+from waycode.planner.futures import encoder_input
 from waycode.planner.outcome import outcome_of, told_of_search, verdicts_of
 from waycode.planner.plan import Plan, PlannerError, PlanStatus
 from waycode.planner.prior import CodePrior, draw, most_likely
 from waycode.planner.ranking import (
     as_function,
-    checked_costs,
     cost_levels,
     descent_cost,
     gate_limits,
     named_costs,
-    too_uncertain,
     uncertainty_reason,
 )
 from waycode.planner.refinement import best_visited
+from waycode.planner.searching import search_view
 from waycode.scene import Scene
-from waycode.search import SearchResult, beam_search
 
 _MAX_CANDIDATES = 20_000  # decoded at once, for one token of a search: more take minutes and gigabytes
 
@@ -47,19 +45,37 @@ class View:
 
     model: Model
     sigma_max_m: Mapping[int, float]  # the gate: largest accepted final standard deviation, by number of tokens
+    familiarity: Familiarity | None = None  # notices scenes of an unknown kind; None if it is not calibrated
     setting: Setting  # the agent and its surroundings
     embedding: SceneEmbedding  # the encoded scene, with the decoder's keys and values
     encode_s: float  # duration of the encoding, per agent
     clock: Callable[[], float] = time.perf_counter  # for deadlines and timings
 
+    def __repr__(self) -> str:
+        doubt = "" if self.doubt is None else f"; unlike the scenes that the model knows ({self.doubt})"
+        return f"View of {self.setting.agent_id!r} in {self.scene!r}{doubt}"
+
     @property
     def scene(self) -> Scene:
         return self.setting.scene
+
+    def plot(self, plan: Plan) -> Any:
+        """The search and the plan as a matplotlib figure, which notebooks show; a plan without a trace alone."""
+        from waycode.planner.search_panels import figure_of
+
+        return figure_of(self, plan)
 
     @property
     def agent(self) -> int:
         """Index of the track that is planned for."""
         return self.setting.agent
+
+    @cached_property
+    def doubt(self) -> str | None:
+        """Why the scene is of a kind that the model does not know; None if it knows it or was not calibrated."""
+        if self.familiarity is None:
+            return None
+        return self.familiarity.doubt(measure_scene(self.embedding, self.setting))
 
     def plan(
         self,
@@ -139,15 +155,16 @@ class View:
         if deadline_s is not None and not deadline_s >= 0:
             raise PlannerError(f"deadline_s is {deadline_s}, expected a number of seconds of at least 0")
         limits, began = gate_limits(self.sigma_max_m, depth) if gate else None, self.clock()
-        found, seen = self._search(
-            objective, depth, beam_width=beam_width, levels=levels, limits=limits, by_certainty=by_certainty,
+        found, seen = search_view(
+            self, objective, depth, beam_width=beam_width, levels=levels, limits=limits, by_certainty=by_certainty,
             deadline_s=deadline_s,
         )  # fmt: skip
         timings_s = {"encode": self.encode_s, "search": self.clock() - began}
         codes = [rounded_code(code, levels) for code in self.model.codebook(levels).codes(found.ids[0, :count])]
         return plans_of_search(
-            found, seen, codes, objective=objective, asked=depth, limits=limits, explain=explain, timings_s=timings_s
-        )
+            found, seen, codes, objective=objective, asked=depth, limits=limits, explain=explain, timings_s=timings_s,
+            scene_doubt=self.doubt if gate and explain else None,
+        )  # fmt: skip
 
     def candidates(self, count: int, *, depth: int | None = None) -> list[Plan]:
         """`count` different trajectories without an objective, best first.
@@ -256,6 +273,7 @@ class View:
             verdicts_of(reported, candidate)[0],
             told=f"{told_of_search(found=plan.depth, asked=plan.depth, rank=0)}, refined in {done}",
             doubt=uncertainty_reason(candidate, 0, limits),
+            scene_doubt=self.doubt if gate else None,
         )
         return plan_of(
             candidate,
@@ -282,7 +300,9 @@ class View:
             candidates = replace(candidates, prior=None)
         timings_s = {"encode": self.encode_s, "decode": self.clock() - began}
         told = ["decoded as asked"]
-        return plans_without_search(candidates, [code], told, limits=self.sigma_max_m, timings_s=timings_s)[0]
+        return plans_without_search(
+            candidates, [code], told, limits=self.sigma_max_m, scene_doubt=self.doubt, timings_s=timings_s
+        )[0]
 
     @torch.no_grad()
     def decode_many(self, latents: Float[Tensor, "K n D"]) -> Candidates:
@@ -307,66 +327,20 @@ class View:
         """
         if levels is not None:
             check_levels(levels)
-        if position_m is None:
-            position_m, valid = recorded_future(self.setting, num_steps=self.model.config.features.future_steps)
-        future_m, known = in_agent_frame(
-            position_m, valid, setting=self.setting, num_steps=self.model.config.features.future_steps
-        )
+        num_steps = self.model.config.features.future_steps
+        future_m, known = encoder_input(self.setting, position_m, valid, num_steps=num_steps)
         observed = torch.tensor(known, device=self.embedding.velocity_mps.device)[None]
         with torch.no_grad():
             latents = self.model.encode(self._tensor(future_m)[None], observed, self.embedding, levels=levels)[0]
         return rounded_code(latents, levels)
 
-    def _search(
-        self,
-        objective: Objective,
-        depth: int,
-        *,
-        beam_width: int,
-        levels: int,
-        limits: Mapping[int, float] | None,
-        by_certainty: bool,
-        deadline_s: float | None,
-    ) -> tuple[SearchResult[AnyCandidates], list[AnyCandidates]]:
-        """Beam search over the decoder's prefixes, and the candidates of each depth; `limits` are those of the gate."""
-        decode = PrefixDecoder(self.model, self.embedding)
-        seen: list[AnyCandidates] = []
-
-        def extend(
-            state: tuple[PrefixCache | Tensor, AnyCandidates] | None, parents: Tensor, tokens: Tensor
-        ) -> tuple[tuple[PrefixCache | Tensor, AnyCandidates], AnyCandidates]:
-            prefix, before = (None, None) if state is None else state
-            longer, decoded = decode(prefix, parents, tokens)
-            length = 1 if before is None else before.num_tokens + 1
-            rate = None
-            if self.model.config.prior and levels == PRIOR_LEVELS:
-                rate = partial(self.prior.of_longer, before, prefix, parents[0], tokens[0])
-            candidates = self._candidates(decoded, num_tokens=length, prior=rate)
-            seen.append(candidates)
-            return (longer, candidates), candidates
-
-        found = beam_search(
-            extend,
-            lambda candidates: checked_costs(objective, candidates),
-            codebook=self.model.codebook(levels),
-            num_rows=1,
-            depth=depth,
-            beam_width=beam_width,
-            gate=None if limits is None else lambda candidates, _: too_uncertain(candidates, limits)[None],
-            tie_break=(lambda candidates: candidates.final_std_m[None]) if by_certainty else None,
-            deadline_s=deadline_s,
-            clock=self.clock,
-            device=self.embedding.velocity_mps.device,
-        )
-        return found, seen
-
     def _decoded(self, latents: Float[Tensor, "K n D"]) -> Any:
-        """`_candidates` of whole codes, with gradients with respect to the latents."""
+        """`candidates_of` whole codes, with gradients with respect to the latents."""
         decoded = self.model.decode(latents.to(self.embedding.velocity_mps)[None], self.embedding)
         rate = partial(self.prior.of_nearest, latents.detach()) if self.model.config.prior else None
-        return self._candidates(decoded, num_tokens=latents.shape[1], prior=rate)
+        return self.candidates_of(decoded, num_tokens=latents.shape[1], prior=rate)
 
-    def _candidates(self, decoded: MeanAndStd, *, num_tokens: int, prior: Callable[[], Tensor] | None) -> Candidates:
+    def candidates_of(self, decoded: MeanAndStd, *, num_tokens: int, prior: Callable[[], Tensor] | None) -> Candidates:
         """Decoded trajectories as the input of objectives; arguments as for `candidates_in`."""
         return candidates_in(self.setting, decoded, num_tokens=num_tokens, prior=prior)
 
@@ -384,7 +358,9 @@ class View:
         candidates = replace(self.decode_many(codes), prior=lambda: log_probability[places])
         timings_s = {"encode": self.encode_s, "decode": self.clock() - began}
         found = [rounded_code(code, PRIOR_LEVELS) for code in codes]
-        return plans_without_search(candidates, found, messages, limits=self.sigma_max_m, timings_s=timings_s)
+        return plans_without_search(
+            candidates, found, messages, limits=self.sigma_max_m, scene_doubt=self.doubt, timings_s=timings_s
+        )
 
     def _checked_depth(self, depth: int | None) -> int:
         available = self.model.config.num_tokens

@@ -7,8 +7,15 @@ Nothing here uses pyplot or any other global state.
 """
 
 from waycode.plotting.map_layers import draw_map, draw_route, draw_signals
-from waycode.plotting.plan_picture import ComparisonPanel, SearchPanel, save_comparison_picture, save_plan_picture
-from waycode.plotting.scene_picture import draw_scene, new_axes, save_contact_sheet, save_scene_picture
+from waycode.plotting.plan_picture import (
+    ComparisonPanel,
+    SearchPanel,
+    comparison_figure,
+    plan_figure,
+    save_comparison_picture,
+    save_plan_picture,
+)
+from waycode.plotting.scene_picture import draw_scene, new_axes, png_of, save_contact_sheet, save_scene_picture
 from waycode.plotting.style import Style
 from waycode.plotting.track_layers import draw_tracks, draw_trajectory
 from waycode.plotting.viewport import PlottingError, Viewport, scene_viewport
@@ -19,6 +26,7 @@ __all__ = [
     "SearchPanel",
     "Style",
     "Viewport",
+    "comparison_figure",
     "draw_map",
     "draw_route",
     "draw_scene",
@@ -26,6 +34,8 @@ __all__ = [
     "draw_tracks",
     "draw_trajectory",
     "new_axes",
+    "plan_figure",
+    "png_of",
     "save_comparison_picture",
     "save_contact_sheet",
     "save_plan_picture",

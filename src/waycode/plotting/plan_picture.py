@@ -14,6 +14,7 @@ from jaxtyping import Bool, Float, Int
 from matplotlib.axes import Axes
 from matplotlib.collections import LineCollection
 from matplotlib.colors import to_rgb
+from matplotlib.figure import Figure, SubFigure
 from matplotlib.lines import Line2D
 
 from waycode.plotting.charts import draw_speed_chart
@@ -91,9 +92,21 @@ class ComparisonPanel:
         return replace(self, scene=transform.scene(self.scene), planned_m=planned_m, recorded_m=recorded_m)
 
 
-def save_plan_picture(
+def save_plan_picture(scene: Scene, path: str | Path, *, dots_per_inch: int = 120, **options: Any) -> Path:
+    """Writes the picture of `plan_figure`.
+
+    Args:
+        scene: The scene of the plan.
+        path: A .png, .pdf, .svg or .jpg file; its folder is created.
+        dots_per_inch: Resolution.
+        options: Those of `plan_figure`.
+    """
+    path = prepare_path(path)
+    return save_figure(plan_figure(scene, **options).axes[0], path, dots_per_inch=dots_per_inch)
+
+
+def plan_figure(
     scene: Scene,
-    path: str | Path,
     *,
     agent: int,
     search: Sequence[SearchPanel],
@@ -104,16 +117,14 @@ def save_plan_picture(
     goal_m: tuple[float, float] | None = None,
     route: bool = False,
     speeds: bool = False,
-    dots_per_inch: int = 120,
     style: Style = PLAN_STYLE,
-) -> Path:
+) -> Figure | SubFigure:
     """Draws a panel per search step with its candidates, and a last one with the recorded and the planned path.
 
     All positions are in the scene frame.
 
     Args:
         scene: The scene of the plan.
-        path: A .png, .pdf, .svg or .jpg file; its folder is created.
         agent: Index of the planned track.
         search: The candidates of each step, at least one; `waycode.planner.search_panels` makes them.
         planned_m: Planned positions at the steps after the current one.
@@ -123,10 +134,8 @@ def save_plan_picture(
         goal_m: A point marked in every panel.
         route: Whether to tint the ego's route.
         speeds: Whether to add a chart of speed over time to the last panel.
-        dots_per_inch: Resolution.
         style: Colours and widths.
     """
-    path = prepare_path(path)
     if not search:
         raise PlottingError("got a search of 0 tokens, expected at least one panel")
     transform = RigidTransform.facing_up(scene, agent)
@@ -156,7 +165,7 @@ def save_plan_picture(
         draw_speed_chart(all_axes[-1], paths, colours=colours, dt_s=scene.dt_s, style=style)
     draw_scale_bar(all_axes[0], at_right=viewport.centre_m[0] > 0, style=style)  # not over the agent, which is at 0
     _draw_legend(all_axes[0], [compared], search=search, goal=goal_m is not None, route=route, style=style)
-    return save_figure(all_axes[0], path, dots_per_inch=dots_per_inch)
+    return all_axes[0].figure
 
 
 def save_comparison_picture(
@@ -179,6 +188,17 @@ def save_comparison_picture(
         style: Colours and widths.
     """
     path = prepare_path(path)
+    figure = comparison_figure(panels, title=title, note=note, style=style)
+    return save_figure(figure.axes[0], path, dots_per_inch=dots_per_inch)
+
+
+def comparison_figure(
+    panels: Sequence[ComparisonPanel], *, title: str = "", note: str = "", style: Style = PLAN_STYLE
+) -> Figure | SubFigure:
+    """The figure of `save_comparison_picture`, for notebooks.
+
+    Args: as for `save_comparison_picture`.
+    """
     if not panels:
         raise PlottingError("got 0 panels, expected at least one")
     panels = [panel.facing_up() for panel in panels]
@@ -190,7 +210,7 @@ def save_comparison_picture(
         draw_comparison(axes, panel, style=style)
         draw_scale_bar(axes, at_right=viewport.centre_m[0] > 0, style=style)
     _draw_legend(all_axes[0], panels, style=style)
-    return save_figure(all_axes[0], path, dots_per_inch=dots_per_inch)
+    return all_axes[0].figure
 
 
 def new_panels(count: int, *, aspect: float, title: str, note: str = "", style: Style) -> list[Axes]:

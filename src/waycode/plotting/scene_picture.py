@@ -1,6 +1,7 @@
 """Pictures of one scene, and contact sheets of several."""
 
 from collections.abc import Sequence
+from io import BytesIO
 from pathlib import Path
 from typing import Any
 
@@ -169,6 +170,13 @@ def write_figure(figure: Figure, path: Path, *, dots_per_inch: int) -> None:
     """Writes a figure in the format of the file's ending; a picture is whole or not there."""
     kind = path.suffix.lower().removeprefix(".")
     replace_file(path, lambda temporary: figure.savefig(temporary, dpi=dots_per_inch, format=kind))
+
+
+def png_of(figure: Figure, *, dots_per_inch: int = 100) -> bytes:
+    """A figure as the bytes of a PNG file."""
+    buffer = BytesIO()
+    figure.savefig(buffer, format="png", dpi=dots_per_inch)
+    return buffer.getvalue()
 
 
 def prepare_axes(axes: Axes, style: Style) -> None:

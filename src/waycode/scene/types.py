@@ -15,10 +15,13 @@ from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
+from importlib import import_module
 from typing import TYPE_CHECKING, Any, SupportsIndex
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int8, Int32
+
+from waycode.scene.equality import EqualByValue
 
 if TYPE_CHECKING:
     from waycode.scene.lane_graph import LaneGraph
@@ -110,8 +113,8 @@ def _empty(kind: type[np.generic], *more_axes: int) -> Callable[[], Any]:
     return lambda: np.zeros((0, *more_axes), kind)
 
 
-@dataclass(frozen=True)
-class Polylines:
+@dataclass(frozen=True, eq=False)
+class Polylines(EqualByValue):
     """N polylines of any length, concatenated; polyline i is `points_m[starts[i]:starts[i + 1]]`."""
 
     points_m: Float32[np.ndarray, "P 2"]  # all points, polyline after polyline
@@ -142,8 +145,8 @@ def _no_polylines() -> Polylines:
     return Polylines.of([])
 
 
-@dataclass(frozen=True, kw_only=True)
-class Tracks:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Tracks(EqualByValue):
     """Road users over time. Positions are the centres of bounding boxes."""
 
     ids: tuple[str, ...]  # unique in the scene
@@ -175,8 +178,8 @@ class Tracks:
         return np.hypot(self.vx_mps, self.vy_mps)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Lanes:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Lanes(EqualByValue):
     """Lanes: centrelines in driving direction, attributes, and the relations between lanes; see also `graph`."""
 
     ids: tuple[str, ...] = ()  # unique in the scene
@@ -205,8 +208,8 @@ class Lanes:
         return LaneGraph(replace(self))
 
 
-@dataclass(frozen=True, kw_only=True)
-class StopSigns:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class StopSigns(EqualByValue):
     """Stop signs and the lanes that they control."""
 
     position_m: Float32[np.ndarray, "S 2"] = field(default_factory=_empty(np.float32, 2))
@@ -216,8 +219,8 @@ class StopSigns:
         return len(self.position_m)
 
 
-@dataclass(frozen=True, kw_only=True)
-class MapFeatures:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class MapFeatures(EqualByValue):
     """The static map. Crosswalks, speed bumps, driveways and drivable areas are polygons (last point != first)."""
 
     lanes: Lanes = field(default_factory=Lanes)
@@ -232,8 +235,8 @@ class MapFeatures:
     stop_signs: StopSigns = field(default_factory=StopSigns)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Signals:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Signals(EqualByValue):
     """Traffic lights, per signalled lane and step."""
 
     lanes: Int32[np.ndarray, " G"] = field(default_factory=_empty(np.int32))  # signalled lanes
@@ -245,8 +248,8 @@ class Signals:
         return len(self.lanes)
 
 
-@dataclass(frozen=True, kw_only=True)
-class Route:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Route(EqualByValue):
     """The ego's route: sections in driving order, each a set of parallel lanes."""
 
     lanes: Int32[np.ndarray, " R"]  # by section
@@ -264,8 +267,8 @@ class Route:
         )
 
 
-@dataclass(frozen=True, kw_only=True)
-class Scene:
+@dataclass(frozen=True, kw_only=True, eq=False)
+class Scene(EqualByValue):
     """One recorded or generated traffic scene."""
 
     id: str  # unique in its dataset
@@ -289,3 +292,22 @@ class Scene:
         from waycode.scene.validation import validate
 
         validate(self)
+
+    def __repr__(self) -> str:
+        tags = f", tags {', '.join(self.tags)}" if self.tags else ""
+        return (
+            f"Scene {self.id!r} ({self.source}{tags}): {len(self.tracks)} road users, {len(self.map.lanes)} lanes, "
+            f"{self.num_steps} steps of {self.dt_s:g} s, now {self.current_step}"
+        )
+
+    def plot(self, **options: Any) -> Any:
+        """A picture as a matplotlib figure, which notebooks show; `options` are those of `plotting.draw_scene`."""
+        return _plotting().draw_scene(self, **options).figure
+
+    def _repr_png_(self) -> bytes:
+        return _plotting().png_of(self.plot())
+
+
+def _plotting() -> Any:
+    """Pictures are drawn by a room above this one: it is looked up when one is asked for."""
+    return import_module("waycode.plotting")
