@@ -137,9 +137,9 @@ def _damaged_cell(value: Any, random: Random) -> Any:
 
 
 def damaged_words(text: str, vocabulary: Sequence[str], random: Random) -> str:
-    """Text with words inserted, removed, exchanged or repeated."""
+    """Text with up to seven words inserted, removed, exchanged or repeated."""
     words = text.split(" ")
-    for _ in range(int(random.integers(1, 8))):
+    for _ in range(int(random.integers(0, 8))):
         place = int(random.integers(len(words) + 1))
         kind = int(random.integers(4))
         if kind == 0 and words:
