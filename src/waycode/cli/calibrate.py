@@ -1,4 +1,4 @@
-"""`waycode calibrate`: teach a model's gate which scenes it knows."""
+"""`waycode calibrate`: the thresholds of a model's gate, for plans and for scenes."""
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -10,9 +10,10 @@ from waycode.cli.console import Flag, check_at_least, progress_bar, say_result
 
 @dataclass(frozen=True, kw_only=True)
 class Calibrate:
-    """Calibrate the gate of a model for scenes, and measure which scenes it notices as unknown.
+    """Calibrate the gate of a model, for plans and for scenes, and measure which scenes it notices as unknown.
 
-    Writes familiarity.safetensors beside the weights. Run it again whenever the weights change.
+    Writes thresholds.json (the final standard deviation that 99 % of the reconstructions stay below, by number of
+    tokens) and familiarity.safetensors beside the weights. Run it again whenever the weights change.
     """
 
     known: tyro.conf.Positional[Path]
@@ -37,6 +38,8 @@ class Calibrate:
         from waycode.cli.tables import detections_table
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.familiarity import calibrate
+        from waycode.evaluation.reconstruction import ReconstructionFigures
+        from waycode.model.saved import save_thresholds
         from waycode.planner.familiarity import find_model
 
         check_at_least(2, scenes=self.scenes)
@@ -46,13 +49,24 @@ class Calibrate:
             familiarity, detections = calibrate(
                 planner, known, held_out, others, scenes=self.scenes, on_scene=lambda: advance(1)
             )
-        path = None if self.dry_run else familiarity.save(find_model(self.model))
+        _, thresholds = ReconstructionFigures()(planner.model, held_out)
+        path = None
+        if not self.dry_run:
+            path = familiarity.save(find_model(self.model))
+            save_thresholds(find_model(self.model), thresholds)
         limits = {"max_distance": float(familiarity.max_distance), "max_off_lane": float(familiarity.max_off_lane)}
-        content = {"model": self.model, **limits, "detections": [asdict(one) for one in detections]}
+        content = {
+            "model": self.model,
+            "sigma_max_m": thresholds,
+            **limits,
+            "detections": [asdict(one) for one in detections],
+        }
         say_result(
             {**content, "file": path and str(path)},
             detections_table(detections, **limits),
-            "nothing written" if path is None else f"{path}: written",
+            "final standard deviation in m that is trusted: "
+            + ", ".join(f"{value:.2f} with {count} tokens" for count, value in thresholds.items()),
+            "nothing written" if path is None else f"{path.parent}: thresholds.json, {path.name}",
             as_json=self.json,
         )
         return 0

@@ -57,11 +57,17 @@ def save_model(
     except OSError as error:
         raise ModelError(f"{folder} cannot be made ({error}): choose another folder") from error
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
-    thresholds = {str(count): value for count, value in sorted((sigma_max_m or {}).items())}
     replace_file(folder / _WEIGHTS_FILE, lambda path: path.write_bytes(save(weights)))
     _write_json(folder / _CONFIG_FILE, {"version": CONFIG_VERSION, "model": asdict(model.config)})
-    _write_json(folder / _THRESHOLDS_FILE, {"sigma_max_m": thresholds})
+    save_thresholds(folder, sigma_max_m or {})
     replace_file(folder / _CARD_FILE, lambda path: path.write_text(card))
+
+
+def save_thresholds(folder: str | Path, sigma_max_m: Mapping[int, float]) -> Path:
+    """Replaces the thresholds of a saved model's gate; arguments as for `save_model`."""
+    path = Path(folder) / _THRESHOLDS_FILE
+    _write_json(path, {"sigma_max_m": {str(count): value for count, value in sorted(sigma_max_m.items())}})
+    return path
 
 
 def load_model(name_or_folder: str | Path) -> SavedModel:

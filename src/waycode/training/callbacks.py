@@ -165,7 +165,7 @@ class Validation(Callback):
             file.write(json.dumps(row) + "\n")
         card = model_card(
             config, self.data, step=step, sigma=module.sigma, num_parameters=model.num_parameters, effort=effort,
-            figures=figures, thresholds=thresholds,
+            figures=figures,
         )  # fmt: skip
         save_model(self.model_folder, model, sigma_max_m=thresholds, card=card)
         _log(trainer, {_tag(name): value for name, value in figures.items()})

@@ -64,7 +64,6 @@ def model_card(
     num_parameters: int,
     effort: Effort,
     figures: Mapping[str, float],
-    thresholds: Mapping[int, float],
 ) -> str:
     """Writes the card, as Markdown.
 
@@ -76,7 +75,6 @@ def model_card(
         num_parameters: of the model.
         effort: time and samples so far.
         figures: validation ADE in metres, by `column/tokens`.
-        thresholds: greatest trusted standard deviation of the last position in metres, by number of tokens.
     """
     model, features = config.model, config.model.features
     layers = f"{model.scene_layers} scene, {model.encoder_layers} encoder, {model.decoder_layers} decoder layers"
@@ -110,7 +108,7 @@ def model_card(
         "Method": _method_lines(config),
         "Data": about_data,
         "Training": about_training,
-        "Reconstruction": _result_lines(figures, thresholds),
+        "Reconstruction": _result_lines(figures),
         "Licence": [FREE_LICENCE if data.is_free else BOUND_LICENCE],
     }
     body = "\n\n".join(f"## {title}\n\n" + "\n".join(lines) for title, lines in sections.items())
@@ -137,7 +135,7 @@ def _dataset(info: DatasetInfo) -> str:
     return f"{info.num_scenes:,} scenes of source `{info.source}` (settings {info.settings_sha256[:12]})"
 
 
-def _result_lines(figures: Mapping[str, float], thresholds: Mapping[int, float]) -> list[str]:
+def _result_lines(figures: Mapping[str, float]) -> list[str]:
     table = table_of(figures)
     if not table:
         return ["Not validated."]
@@ -146,5 +144,4 @@ def _result_lines(figures: Mapping[str, float], thresholds: Mapping[int, float])
     lines = ["ADE in metres on a fixed part of the validation scenes (means over 3, 5 and 8 s, then over types):", ""]
     lines += ["| tokens | " + " | ".join(table) + " |", "|" + "---|" * (len(table) + 1)]
     lines += ["| " + " | ".join(row) + " |" for row in rows]
-    limits = ", ".join(f"{value:.2f} m for {count}" for count, value in sorted(thresholds.items()))
-    return [*lines, "", f"Greatest standard deviation of the last position that is trusted, by tokens: {limits}."]
+    return lines
