@@ -48,6 +48,7 @@ class StudioCommand:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:
                 listening.bind((_HOST, self.port))
+                listening.listen()  # a browser that is faster than the server waits instead of failing
             except OSError as error:
                 raise UsageError(f"port {self.port} is taken ({error}): give another --port, or 0") from error
             address = f"http://{_HOST}:{listening.getsockname()[1]}/"
