@@ -775,6 +775,8 @@ export interface components {
              * @enum {string}
              */
             status: "found" | "violated" | "uncertain" | "deadline" | "no-cost";
+            /** Satisfied */
+            satisfied: boolean | null;
             /** Message */
             message: string;
             /** Num Decodes */

@@ -284,6 +284,7 @@ class PlanReply(_Message):
     costs: dict[str, float | None]
     cost_levels: MaybeNumbers
     status: Literal["found", "violated", "uncertain", "deadline", "no-cost"]
+    satisfied: bool | None  # whether the plan does what was asked for; None without a notion of it
     message: str
     num_decodes: int
     final_std_m: float

@@ -186,6 +186,7 @@ def plan_reply(
         costs={name: finite(cost) for name, cost in plan.costs.items()},
         cost_levels=[finite(cost) for cost in plan.levels],
         status=plan.status.value,
+        satisfied=plan.satisfied,
         message=plan.message,
         num_decodes=plan.num_decodes,
         final_std_m=round(plan.final_std_m, 3),

@@ -6,6 +6,7 @@ import { fill, h } from "../dom";
 
 const STATUS: Record<PlanData["status"], [string, string]> = {
   found: ["Found", "good"],
+  violated: ["Violated", "bad"],
   uncertain: ["Uncertain", "warn"],
   deadline: ["Deadline", "warn"],
   "no-cost": ["No cost", "bad"],
@@ -17,7 +18,9 @@ export function resultPanel(app: App): HTMLElement {
     const { plan, pinnedPlan } = app;
     if (app.planProblem) return fill(body, h("p", { class: "problem", role: "alert" }, app.planProblem));
     if (!plan) return fill(body, h("p", { class: "faint" }, app.agent ? "No plan yet." : "Click a road user to plan for it."));
-    const [word, tone] = STATUS[plan.status];
+    // "Found" only says that the search ended: whether the plan does what was asked is the objective's to say.
+    const achieved: [string, string] = plan.satisfied ? ["Satisfied", "good"] : ["Not satisfied", "warn"];
+    const [word, tone] = plan.status === "found" && plan.satisfied !== null ? achieved : STATUS[plan.status];
     fill(
       body,
       h("p", { class: "status" }, h("span", { class: `pill ${tone}` }, word), h("span", {}, sentence(app, plan))),
