@@ -40,9 +40,14 @@ def page() -> str:
         "their 95 % interval, by bootstrap over episodes. [evaluation.md](evaluation.md) says what is measured.",
         "",
     ]
-    for folder in sorted(path for path in FOLDER.iterdir() if path.is_dir()):
-        reports = {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
-        lines += [f"## {folder.name}", ""]
+    folders = sorted(path for path in FOLDER.iterdir() if path.is_dir())
+    models = {
+        folder.name: {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
+        for folder in folders
+    }
+    lines += _glance(models)
+    for name, reports in models.items():
+        lines += [f"## {name}", ""]
         if "reconstruction" in reports:
             lines += _reconstruction(reports["reconstruction"])
         if "forecast" in reports:
@@ -51,6 +56,26 @@ def page() -> str:
             if task in reports:
                 lines += _guidance(task, reports[task])
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _glance(models: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    """The models side by side: greedy search with all tokens."""
+    parts = (
+        ("left turn where there is one %", "left-turn", "left turn available, all crossings"),
+        ("left turn where there is none %", "left-turn", "no left turn available, all crossings"),
+        ("no lane change %", "lane-change", "zero lane changes"),
+        ("one lane change %", "lane-change", "one lane change"),
+        ("slow-down %", "slow-down", "steady at about 9 m/s"),
+    )
+    rows = []
+    for heading, task, part in parts:
+        values = [reports[task]["rows"][part]["greedy 3"]["success"] for reports in models.values()]
+        rows.append([heading, *(_scaled(value, 100) for value in values)])
+    for tokens in (1, 2, 3):
+        cells = [reports["reconstruction"]["table"]["greedy N_l = 2"][tokens - 1] for reports in models.values()]
+        rows.append([f"ADE m, {tokens} tokens", *(_cell(cell, "ade_m", "low_m", "high_m") for cell in cells)])
+    yield from ("## At a glance", "", "Greedy search, two levels, three tokens unless said otherwise:", "")
+    yield from _table(["", *models], rows)
 
 
 def _reconstruction(report: Mapping[str, Any]) -> Iterator[str]:
