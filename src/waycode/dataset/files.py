@@ -1,5 +1,6 @@
 """Files that are whole or absent, folders with one writer at a time, and JSON from anywhere."""
 
+import glob
 import hashlib
 import json
 import os
@@ -34,6 +35,11 @@ def replace_file(path: Path, write: Callable[[Path], object], *, keep: Path | No
     """
     # The name cannot be guessed, so nobody can put a link there; names of 255 bytes must still fit.
     temporary = path.with_name(f".{path.name[:40]}.part-{secrets.token_hex(8)}")
+    for abandoned in path.parent.glob(
+        f".{glob.escape(path.name[:40])}.part-*"
+    ):  # of a killed run; one file, one writer
+        with suppress(OSError):
+            abandoned.unlink(missing_ok=True)
     try:
         write(temporary)
         _sync(temporary)
