@@ -39,8 +39,7 @@ class Calibrate:
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.familiarity import calibrate
         from waycode.evaluation.reconstruction import ReconstructionFigures
-        from waycode.model.saved import save_thresholds
-        from waycode.planner.familiarity import find_model
+        from waycode.model.saved import find_model, save_thresholds
 
         check_at_least(2, scenes=self.scenes)
         planner = open_planner(self.model, threads=self.threads)

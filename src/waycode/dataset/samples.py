@@ -10,4 +10,9 @@ def sample_folder(name: str | Path) -> Path | None:
     """The folder of bundled scenes; None if the name is not one of `SAMPLES`, or if a folder or file has that name."""
     if str(name) not in SAMPLES or Path(name).exists():
         return None
-    return Path(str(files("waycode"))) / "samples" / SAMPLES[str(name)]
+    return bundled_folder(SAMPLES[str(name)])
+
+
+def bundled_folder(name: str) -> Path:
+    """The folder of a dataset that comes with the package, by the name that it has there."""
+    return Path(str(files("waycode"))) / "samples" / name

@@ -2,7 +2,6 @@
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from importlib.resources import files
 from pathlib import Path
 
 import numpy as np
@@ -10,6 +9,7 @@ from jaxtyping import Float
 
 from waycode.dataset.dataset import Dataset, DatasetError
 from waycode.dataset.files import replace_file
+from waycode.dataset.samples import bundled_folder
 from waycode.demo.page import DemoReport, SectionReport, page_of
 from waycode.demo.sections import SECTIONS, Section
 from waycode.evaluation.guidance import SUCCESS, TASKS
@@ -66,7 +66,7 @@ class _PlannedCase:
 
 def bundled_dataset(name: str = "sumo") -> Dataset:
     """Generated scenes that come with the package: "sumo", or "sumo-crossings" with cases of the left-turn table."""
-    folder = Path(str(files("waycode"))) / "samples" / name
+    folder = bundled_folder(name)
     if not folder.is_dir():
         raise DatasetError(f"the bundled sample is not there: expected a dataset in {folder}; install waycode again")
     return Dataset(folder)

@@ -180,14 +180,9 @@ def joint_guidance(batch: JointBatch) -> JointMeasures:
         best, one = batch.search(depth=depth, beam_width=BEAM_WIDTH, keep=NUM_KEPT), batch.search(depth=depth)
         if steps:
             best, one = batch.refined(best, steps=steps), batch.refined(one, steps=steps)
-        several_m, single_m = batch.decode(best), batch.decode(one)
-        measures[method] = {
-            MIN_ADE: _numpy(batch.error_m(several_m).amin(dim=1)),
-            MEAN_ADE: _numpy(batch.error_m(single_m)[:, 0]),
-            MIN_FDE: _numpy(batch.final_error_m(several_m).amin(dim=1)),
-            MEAN_FDE: _numpy(batch.final_error_m(single_m)[:, 0]),
-            OVERLAP: batch.has_overlap(single_m[:, 0]).astype(np.float64),
-        }
+        single_m = batch.decode(one)
+        overlap = batch.has_overlap(single_m[:, 0]).astype(np.float64)
+        measures[method] = {**_errors(batch, batch.decode(best), single_m), OVERLAP: overlap}
     return measures
 
 
@@ -196,14 +191,21 @@ def depth_sweep(batch: JointBatch) -> JointMeasures:
     measures: JointMeasures = {}
     for depth in range(1, batch.model.config.num_tokens + 1):
         best, one = batch.search(depth=depth, beam_width=BEAM_WIDTH, keep=NUM_KEPT), batch.search(depth=depth)
-        several_m, single_m = batch.decode(best), batch.decode(one)
-        measures[f"{depth} token{'s' if depth > 1 else ''}"] = {
-            MIN_ADE: _numpy(batch.error_m(several_m).amin(dim=1)),
-            MEAN_ADE: _numpy(batch.error_m(single_m)[:, 0]),
-            MIN_FDE: _numpy(batch.final_error_m(several_m).amin(dim=1)),
-            MEAN_FDE: _numpy(batch.final_error_m(single_m)[:, 0]),
-        }
+        name = f"{depth} token{'s' if depth > 1 else ''}"
+        measures[name] = _errors(batch, batch.decode(best), batch.decode(one))
     return measures
+
+
+def _errors(
+    batch: JointBatch, several_m: Float[Tensor, "R k T 2"], single_m: Float[Tensor, "R 1 T 2"]
+) -> dict[str, Float[np.ndarray, " S"]]:
+    """The least errors of several futures of each scene, and those of the one that greedy search finds."""
+    return {
+        MIN_ADE: _numpy(batch.error_m(several_m).amin(dim=1)),
+        MEAN_ADE: _numpy(batch.error_m(single_m)[:, 0]),
+        MIN_FDE: _numpy(batch.final_error_m(several_m).amin(dim=1)),
+        MEAN_FDE: _numpy(batch.final_error_m(single_m)[:, 0]),
+    }
 
 
 def search_vs_optimisation(batch: JointBatch) -> JointMeasures:

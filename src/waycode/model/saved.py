@@ -72,7 +72,7 @@ def save_thresholds(folder: str | Path, sigma_max_m: Mapping[int, float]) -> Pat
 
 def load_model(name_or_folder: str | Path) -> SavedModel:
     """Loads a model: a bundled one by its name, or from a model's folder or a training run's folder."""
-    folder = _find(name_or_folder)
+    folder = find_model(name_or_folder)
     config, thresholds = read_config(folder / _CONFIG_FILE), _read_thresholds(folder / _THRESHOLDS_FILE)
     model = _build(config, folder / _WEIGHTS_FILE)
     card = folder / _CARD_FILE
@@ -100,7 +100,8 @@ def read_config(path: Path) -> ModelConfig:
         raise ModelError(f"{path} does not fit this waycode: {describe(error)}") from error
 
 
-def _find(name_or_folder: str | Path) -> Path:
+def find_model(name_or_folder: str | Path) -> Path:
+    """The folder with the weights: of a bundled model by its name, of a model's folder or of a run's folder."""
     folder = Path(name_or_folder)
     for candidate in (folder / MODEL_FOLDER, folder):
         if (candidate / _CONFIG_FILE).is_file():

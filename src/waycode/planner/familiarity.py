@@ -16,7 +16,6 @@ from safetensors.numpy import load_file, save_file
 
 from waycode.dataset.files import replace_file
 from waycode.model import SceneEmbedding
-from waycode.model.saved import _find
 from waycode.objectives import Setting
 from waycode.planner.plan import PlannerError
 from waycode.scene import TrackType
@@ -107,11 +106,6 @@ class Familiarity:
         except (OSError, SafetensorError, TypeError) as error:
             raise PlannerError(f"{path} cannot be read ({error}): run `waycode calibrate` again") from error
         return found if weights_sha256 == _weights_sha256(model_folder) else None
-
-
-def find_model(name_or_folder: str | Path) -> Path:
-    """The folder with the weights: of a bundled model by its name, of a model's folder or of a run's folder."""
-    return _find(name_or_folder)
 
 
 def measure_scene(embedding: SceneEmbedding, setting: Setting) -> SceneMeasures:

@@ -14,7 +14,7 @@ from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import JointCandidates, Likelihood, Objective, Setting
 from waycode.planner.assembly import candidates_in, plans_without_search
 from waycode.planner.codes import TokenCode, Tokens, check_levels, rounded_code
-from waycode.planner.futures import in_agent_frame, recorded_future
+from waycode.planner.futures import encoder_input
 from waycode.planner.joint_plan import JointPlan
 from waycode.planner.plan import Plan, PlannerError
 from waycode.planner.prior import draw_in_turn
@@ -97,12 +97,8 @@ class JointView(View):
         if levels is not None:
             check_levels(levels)
         steps = self.model.config.features.future_steps
-        futures, known = [], []
-        for setting in self.settings:
-            position_m, valid = recorded_future(setting, num_steps=steps)
-            future_m, observed = in_agent_frame(position_m, valid, setting=setting, num_steps=steps)
-            futures.append(future_m)
-            known.append(observed)
+        inputs = [encoder_input(setting, None, None, num_steps=steps) for setting in self.settings]
+        futures, known = zip(*inputs, strict=True)
         valid_steps = torch.tensor(np.stack(known), device=self.embedding.velocity_mps.device)
         with torch.no_grad():
             latents = self.model.encode(self._tensor(np.stack(futures)), valid_steps, self.embedding, levels=levels)

@@ -11,9 +11,9 @@ import torch
 
 from waycode.features import SegmentedMap, collate, extract, segment_map
 from waycode.model import Model, SceneEmbedding
-from waycode.model.saved import load_model
+from waycode.model.saved import find_model, load_model
 from waycode.objectives import Setting
-from waycode.planner.familiarity import Familiarity, find_model
+from waycode.planner.familiarity import Familiarity
 from waycode.planner.joint_view import JointView, check_agents
 from waycode.planner.plan import PlannerError
 from waycode.planner.view import View

@@ -1,0 +1,51 @@
+"""Evaluations of joint models: guided joint futures."""
+
+from typing import Any
+
+import pytest
+
+import waycode.evaluation.joint as joint
+from driving_scenes import sample_scenes
+from tiny_model import tiny_model
+from waycode.demo import bundled_dataset
+from waycode.evaluation.guidance import RECORDED
+from waycode.evaluation.report import EvaluationError, Provenance
+from waycode.features import FeatureConfig
+
+
+def report(name: str, **changes: Any) -> joint.JointReport:
+    model = tiny_model(**{"features": FeatureConfig(), "joint": True, "num_tokens": 3, **changes})
+    provenance = Provenance.of(bundled_dataset(), model="tiny")
+    return joint.joint_report(name, model, sample_scenes(4), provenance=provenance, agents_per_scene=3)
+
+
+def test_guidance_and_its_refinement(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint, "BEAM_WIDTH", 8)
+    monkeypatch.setattr(joint, "REFINE_STEPS", 4)
+    found = report("joint-guidance")
+    assert list(found.rows) == [RECORDED, joint.SEARCH, joint.REFINED]
+    search, refined = found.rows[joint.SEARCH], found.rows[joint.REFINED]
+    assert search[joint.MIN_FDE].mean <= search[joint.MEAN_FDE].mean + 1e-4  # the beam holds what greedy search finds
+    assert refined[joint.MEAN_FDE].mean <= search[joint.MEAN_FDE].mean + 1e-4
+    assert found.rows[RECORDED][joint.OVERLAP].mean == 0
+    assert 2 * found.num_scenes <= found.num_agents <= 3 * found.num_scenes
+
+
+def test_deeper_search_comes_nearer_to_the_goals(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint, "BEAM_WIDTH", 8)
+    found = report("depth-sweep").rows
+    assert list(found) == ["1 token", "2 tokens", "3 tokens"]
+    assert found["3 tokens"][joint.MIN_FDE].mean < found["1 token"][joint.MIN_FDE].mean
+
+
+def test_search_beside_gradient_steps_from_random_codes(monkeypatch: pytest.MonkeyPatch) -> None:
+    monkeypatch.setattr(joint, "_OPTIMISED", ((2, 1), (2, 3)))
+    monkeypatch.setattr(joint, "REFINE_STEPS", 2)
+    found = report("search-vs-optimisation").rows
+    assert list(found) == [joint.SEARCH, joint.REFINED, "2 steps from 1 random start", "2 steps from 3 random starts"]
+    assert all(measures["seconds_per_scene"].mean > 0 for measures in found.values())
+
+
+def test_a_model_with_a_code_per_agent_is_refused() -> None:
+    with pytest.raises(EvaluationError, match="every agent on its own, expected a joint model"):
+        report("joint-guidance", joint=False)
