@@ -38,6 +38,11 @@ $(VENV)/.installed-dev: pyproject.toml $(VENV)/.made
 
 demo: $(VENV)/.installed
 	$(BIN)/waycode demo
+	@echo "To go on:"
+	@echo "  . $(BIN)/activate"
+	@echo "  waycode plan sample-crossings --index 2 --objective left-turn --out plan.png"
+	@echo "  waycode studio"
+	@echo "  waycode --help"
 
 studio: $(VENV)/.installed
 	$(BIN)/waycode studio
@@ -56,8 +61,8 @@ wheel: $(VENV)/.made
 	rm -rf build/wheel dist && $(PIP) wheel --no-deps --wheel-dir dist .
 	$(PYTHON) -m venv build/wheel
 	build/wheel/bin/python -m pip --disable-pip-version-check --quiet install dist/waycode-*.whl
-	cd build && wheel/bin/waycode --version && wheel/bin/waycode data check \
-		"$$(wheel/bin/python -c 'from waycode.demo import bundled_dataset; print(bundled_dataset().folder)')"
+	cd build && wheel/bin/waycode --version && wheel/bin/waycode data check sample
+	cd build && wheel/bin/waycode doctor
 	cd build && wheel/bin/waycode demo --out wheel/demo
 
 lock: $(VENV)/.made

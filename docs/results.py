@@ -21,6 +21,19 @@ _MEASURES = {  # of the tables of guided planning: heading and scale
     "infeasible": ("infeasible %", 100),
     "collision": ("collision %", 100),
 }
+_JOINT = {  # title, and scenes that the command reads; the report does not count those in which nobody interacts
+    "joint-guidance": ("Joint futures with a goal for every agent", 100),
+    "depth-sweep": ("Joint futures: number of tokens", 40),
+    "search-vs-optimisation": ("Joint futures: search beside gradient steps from random codes", 40),
+}
+_JOINT_MEASURES = {
+    "min_ade_m": ("minADE6 m", 1),
+    "mean_ade_m": ("meanADE m", 1),
+    "min_fde_m": ("minFDE6 m", 1),
+    "mean_fde_m": ("meanFDE m", 1),
+    "overlap": ("overlap %", 100),
+    "seconds_per_scene": ("s per scene", 1),
+}
 _FORECAST = {
     "min_ade_m": ("minADE6 m", 1),
     "min_fde_m": ("minFDE6 m", 1),
@@ -39,13 +52,16 @@ def page() -> str:
         "`--out docs/results/MODEL`. Test seeds only; nothing was chosen by them. Figures are means with half of",
         "their 95 % interval, by bootstrap over episodes. [evaluation.md](evaluation.md) says what is measured.",
         "",
+        "The data: `waycode data sumo --scenes 300 --seed 9300 --out data/test4`, and with the `--families` that",
+        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9301`.",
+        "",
     ]
     folders = sorted(path for path in FOLDER.iterdir() if path.is_dir())
     models = {
         folder.name: {path.stem: json.loads(path.read_text()) for path in sorted(folder.glob("*.json"))}
         for folder in folders
     }
-    lines += _glance(models)
+    lines += _glance({name: reports for name, reports in models.items() if set(_TASKS) <= set(reports)})
     for name, reports in models.items():
         lines += [f"## {name}", ""]
         if "reconstruction" in reports:
@@ -55,6 +71,9 @@ def page() -> str:
         for task in _TASKS:
             if task in reports:
                 lines += _guidance(task, reports[task])
+        for evaluation in _JOINT:
+            if evaluation in reports:
+                lines += _joint(evaluation, reports[evaluation])
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -115,22 +134,33 @@ def _forecast(report: Mapping[str, Any]) -> Iterator[str]:
 def _guidance(task: str, report: Mapping[str, Any]) -> Iterator[str]:
     yield from _heading(task.capitalize(), task, report)
     for part, rows in report["rows"].items():
-        shown = [name for name in _MEASURES if any(name in measures for measures in rows.values())]
         yield from (f"{part}: {report['num_cases'][part]} cases", "")
-        cells = [
-            [method, *(_scaled(measures.get(name), _MEASURES[name][1]) for name in shown)]
-            for method, measures in rows.items()
-        ]
-        yield from _table(["plan", *(_MEASURES[name][0] for name in shown)], cells)
+        yield from _measures("plan", rows, _MEASURES)
 
 
-def _heading(title: str, name: str, report: Mapping[str, Any]) -> Iterator[str]:
+def _joint(name: str, report: Mapping[str, Any]) -> Iterator[str]:
+    title, scenes = _JOINT[name]
+    yield from _heading(title, name, report, scenes=scenes)
+    yield from (f"{report['num_agents']} road users; min: the best of 6 of a beam of 64, mean: greedy search.", "")
+    yield from _measures("futures", report["rows"], _JOINT_MEASURES)
+
+
+def _measures(first: str, rows: Mapping[str, Any], known: Mapping[str, tuple[str, int]]) -> Iterator[str]:
+    """A table of methods with those of the known measures that they have."""
+    shown = [name for name in known if any(name in measures for measures in rows.values())]
+    cells = [
+        [method, *(_scaled(measures.get(name), known[name][1]) for name in shown)] for method, measures in rows.items()
+    ]
+    yield from _table([first, *(known[name][0] for name in shown)], cells)
+
+
+def _heading(title: str, name: str, report: Mapping[str, Any], *, scenes: int | None = None) -> Iterator[str]:
     yield from (f"### {title}", "")
-    options = f"--model {report['model']} --data {report['data']} --scenes {report['num_scenes']} --publish"
-    command = f"waycode eval {name} {options}"
+    asked = report["num_scenes"] if scenes is None else scenes
+    command = f"waycode eval {name} {report['data']} --model {report['model']} --scenes {asked} --publish"
     data = f"data seed {report['data_seed']}, settings `{report['settings_sha256'][:12]}`"
-    scenes = f"{report['num_scenes']} scenes of {report['num_episodes']} episodes"
-    yield f"`{command}`: {scenes}, {data}, bootstrap seed {report['seed']}."
+    counted = f"{report['num_scenes']} scenes of {report['num_episodes']} episodes"
+    yield f"`{command}`: {counted}, {data}, bootstrap seed {report['seed']}."
     yield ""
 
 

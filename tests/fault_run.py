@@ -72,7 +72,8 @@ def in_child(
 
 def dataset_bytes(out: Path) -> Mapping[str, bytes]:
     """All files but the lock of a run that was killed after it had finished the dataset: nobody minds it."""
-    return {path.name: path.read_bytes() for path in sorted(out.iterdir()) if path.name != ".lock"}
+    files = [path for path in sorted(out.rglob("*")) if path.is_file() and path.name != ".lock"]
+    return {str(path.relative_to(out)): path.read_bytes() for path in files}
 
 
 def trained_weights(out: Path) -> Any:
@@ -108,7 +109,7 @@ def _sample() -> str:
 def _train(inputs: Path, out: Path) -> list[str]:
     fast = ["--workers", "0", "--threads", "1", "--val-scenes", "1", "--set", "scenes_per_batch=1", "--steps", "4"]
     every = ["--set", "checkpoint_every=1", "--set", "validate_every=2", "--cache", str(inputs / "cache"), "--resume"]
-    return ["train", "tiny", "--data", _sample(), "--val", _sample(), "--out", str(out), *fast, *every]
+    return ["train", "tiny", _sample(), "--val", _sample(), "--out", str(out), *fast, *every]
 
 
 COMMANDS: dict[str, Command] = {
@@ -117,7 +118,7 @@ COMMANDS: dict[str, Command] = {
         dataset_bytes,
     ),
     "split": Command(
-        lambda inputs, out: ["data", "split", _sample(), "--kept", str(out), "--held-out", str(out) + "-held"],
+        lambda inputs, out: ["data", "split", _sample(), "--out", str(out)],
         dataset_bytes,
     ),
     "generate": Command(
@@ -126,12 +127,12 @@ COMMANDS: dict[str, Command] = {
     ),
     "train": Command(_train, trained_weights),
     "simulate": Command(
-        lambda inputs, out: ["simulate", "--data", _sample(), "--planner", "constant-velocity", "--limit", "2",
+        lambda inputs, out: ["simulate", _sample(), "--planner", "constant-velocity", "--scenes", "2",
                              "--horizon-s", "1", "--worst", "1", "--out", str(out)],
         scores,
     ),
     "evaluate": Command(
-        lambda inputs, out: ["eval", "reconstruction", "--data", _sample(), "--model", "sumo-small", "--scenes", "1",
+        lambda inputs, out: ["eval", "reconstruction", _sample(), "--model", "sumo-small", "--scenes", "1",
                              "--no-refine", "--threads", "1", "--out", str(out)],
         report,
     ),

@@ -4,6 +4,7 @@ The columns and their types are those that nuPlan documents and its devkit reads
 Numbers of lanes and of lane connectors overlap, as each layer counts on its own.
 """
 
+import pickle
 import sqlite3
 from collections.abc import Collection, Mapping, Sequence
 from pathlib import Path
@@ -26,12 +27,14 @@ EGO_SPEED_MPS, EGO_START_M = 8.0, -100.0
 TURN_RADIUS_M = HALF_M + 1.75
 FRAME_US, NUM_FRAMES, FIRST_US = 50_000, 500, 1_630_000_000_000_000
 ROUTE = "100 204 105"
+# Scenarios start 3 s, which are 60 frames, before their tag.
 TAGS = {
-    5: ["on_intersection"],
-    100: ["starting_left_turn", "near_multiple_vehicles"],
-    240: ["on_intersection"],
+    65: ["on_intersection"],
+    160: ["starting_left_turn", "near_multiple_vehicles"],
+    300: ["on_intersection"],
     495: ["x"],
 }
+FIRST_SCENE, NUM_SCENES = 2, 6  # nuplan-devkit drops tags in the first and last two scenes of a log
 CONE, CYCLIST, PEDESTRIAN, CAR = range(1, 5)
 
 
@@ -188,6 +191,8 @@ def _layers() -> dict[str, tuple[list[int], list[Any], dict[str, Any]]]:
 TABLES = {
     "log": "token BLOB PRIMARY KEY, vehicle_name VARCHAR(64), date VARCHAR(64), timestamp INTEGER, "
     "logfile VARCHAR(64), location VARCHAR(64), map_version VARCHAR(64)",
+    "lidar": "token BLOB PRIMARY KEY, log_token BLOB NOT NULL, channel VARCHAR(64), model VARCHAR(64), "
+    "translation BLOB, rotation BLOB",
     "ego_pose": "token BLOB PRIMARY KEY, timestamp INTEGER, x FLOAT, y FLOAT, z FLOAT, qw FLOAT, qx FLOAT, qy FLOAT, "
     "qz FLOAT, vx FLOAT, vy FLOAT, vz FLOAT, acceleration_x FLOAT, acceleration_y FLOAT, acceleration_z FLOAT, "
     "angular_rate_x FLOAT, angular_rate_y FLOAT, angular_rate_z FLOAT, epsg INTEGER, log_token BLOB NOT NULL",
@@ -271,12 +276,22 @@ def _tables(frames: Sequence[int]) -> dict[str, list[tuple[Any, ...]]]:
     kinds = {name: token(9, i) for i, name in enumerate(CATEGORIES)}
     return {
         "log": [(log, "g1p-veh-2045", "2021-08-26", FIRST_US, "2021.08.26", "las_vegas", LOCATION)],
+        "lidar": [(lidar, log, "MergedPointCloud", "m", pickle.dumps([0.0] * 3), pickle.dumps([1.0, 0.0, 0.0, 0.0]))],
         "category": [(kinds[name], name, name) for name in CATEGORIES],
         "track": [(token(8, track), kinds[name], 1.0, 1.0, 1.0) for track, name in TRACK_CATEGORIES.items()],
-        "scene": [(token(5, i), log, f"scene-{i}", token(3, NUM_FRAMES - 1), ROUTE) for i in (0, 1)],
+        "scene": [(token(5, i), log, f"scene-{i}", token(3, NUM_FRAMES - 1), ROUTE) for i in range(NUM_SCENES)],
         "ego_pose": [_ego_row(frame, log) for frame in frames],
         "lidar_pc": [
-            (token(4, f), None, None, token(3, f), lidar, token(5, f // 250), f"{f}.pcd", frame_time_us(f))
+            (
+                token(4, f),
+                None,
+                None,
+                token(3, f),
+                lidar,
+                token(5, FIRST_SCENE + f // 250),
+                f"{f}.pcd",
+                frame_time_us(f),
+            )
             for f in frames
         ],
         "lidar_box": [
@@ -285,7 +300,7 @@ def _tables(frames: Sequence[int]) -> dict[str, list[tuple[Any, ...]]]:
             for track, values in boxes(frame)
         ],
         "scenario_tag": [
-            (token(7, frame * 10 + i), token(4, frame), kind, None)
+            (token(7, frame * 10 + i), token(4, frame), kind, token(8, CAR))
             for frame, tags in TAGS.items()
             if frame in frames
             for i, kind in enumerate(tags)

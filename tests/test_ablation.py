@@ -66,7 +66,7 @@ def test_variants_are_trained_once_and_measured(tmp_path: Path, monkeypatch: pyt
 
 def test_an_unknown_variant_is_one_sentence(tmp_path: Path, capsys: Output) -> None:
     sample = str(bundled_dataset().folder)
-    folders = ["--data", sample, "--val", sample, "--crossings", sample, "--out", str(tmp_path / "out")]
+    folders = [sample, "--val", sample, "--crossings", sample, "--out", str(tmp_path / "out")]
     assert main(["ablate", *folders, "--only", "no wheels"]) == 2
     assert complaint_of(capsys).startswith("waycode: there is no variant 'no wheels'; available: all of ours, ")
     assert len(VARIANTS) == len(WITHOUT) + len(WITH) + 2

@@ -18,11 +18,12 @@ from driving_scenes import (
     sample_scenes,
     straight_road,
 )
-from waycode.baselines import ConstantVelocity, IdmDriver, LogReplay, PdmClosed, PdmConfig
+from waycode.baselines import PDM_ADAPTED, ConstantVelocity, IdmDriver, LogReplay, PdmClosed, PdmConfig
 from waycode.baselines.idm import idm_proposals
 from waycode.baselines.pdm_closed import ProposalScores, score_proposals
 from waycode.baselines.simple import ReplayError
 from waycode.driving import Driver, Observation, Road, Trajectory, Vehicle, constant_velocity_forecast
+from waycode.driving.path import path_rows, smooth_path
 from waycode.scene import Polylines, Scene, SignalState
 from waycode.simulation.rollout import SimulationConfig, simulate
 from waycode.simulation.traffic import ReplayTraffic
@@ -138,7 +139,7 @@ def judged(
         point="rear-axle",
     )
     others = constant_velocity_forecast(scene, 0, num_steps=steps + 9, near=observation.ego)
-    return score_proposals(drives, others, road=road_ahead(observation), vehicle=CAR, dt_s=DT_S)
+    return score_proposals(drives, others, road=road_ahead(observation), vehicle=CAR, dt_s=DT_S, config=PDM_ADAPTED)
 
 
 def road_ahead(observation: Observation) -> Road:
@@ -192,7 +193,7 @@ def test_a_car_that_is_off_the_road_already_is_not_judged_by_it() -> None:
 
 
 def test_pdm_has_fifteen_proposals_and_takes_the_fastest_on_a_free_road() -> None:
-    observation, config = observation_of(road_scene(speed_mps=10.0)), PdmConfig()
+    observation, config = observation_of(road_scene(speed_mps=10.0)), PDM_ADAPTED
     others = constant_velocity_forecast(observation.scene, observation.agent, num_steps=49, near=observation.ego)
     proposals = idm_proposals(
         observation,
@@ -253,3 +254,24 @@ def test_bundled_scenes_are_driven(name: str) -> None:
     for scene in sample_scenes(3):
         result = simulate(scene, RULES[name], traffic=ReplayTraffic(), config=SimulationConfig(horizon_s=0.5))
         assert result.history.failure is None
+
+
+def test_pdm_is_the_original_by_default_and_each_deviation_has_an_option() -> None:
+    observation = observation_of(road_scene(speed_mps=10.0))
+    original = planned(PdmClosed(), observation)
+    assert original.speed_mps[1] == pytest.approx(9.7)  # 3 m/s2: no leader is known yet at the first step
+    eager = planned(PdmClosed(config=PdmConfig(leader_every_steps=1)), observation)
+    assert eager.speed_mps[1] > 10.0
+    # An offset proposal in a bend to the left of 50 m radius, 1 m to the left, gets along faster than the centreline.
+    angle = np.linspace(0, np.pi / 2, 60)
+    bend = smooth_path(path_rows(50 * np.stack([np.sin(angle), 1 - np.cos(angle)], axis=-1)))
+    road = replace(road_ahead(observation), path=bend, speed_mps=np.full(len(bend.points_m), 12.0), end_m=np.inf)
+    others = constant_velocity_forecast(observation.scene, observation.agent, num_steps=40, near=observation.ego)
+    along = []
+    for by_own_length in (False, True):
+        drives = idm_proposals(
+            observation, road, others, offset_m=np.array([1.0]), speed_share=np.ones(1), num_steps=40,
+            config=PdmConfig().idm, offset_by_own_length=by_own_length,
+        )  # fmt: skip
+        along.append(float(bend.project(drives.position_m[0, -1])[0]) - float(bend.project(drives.position_m[0, 0])[0]))
+    assert along[1] / along[0] == pytest.approx(50 / 49, abs=0.01)

@@ -85,7 +85,7 @@ def test_what_cannot_be_parsed_exits_with_2(arguments: list[str], capsys: Output
         ("data show {folder} --index 0 1 --agent car", "need a single --index, got 2"),
         ("data show {folder} --index", "--index names no scene"),
         ("data show {folder} --out {tmp}/scene.bmp", "expected a file that ends in .png"),
-        ("data show {folder} --radius -5 --out {tmp}/scene.png", "expected a positive number of metres"),
+        ("data show {folder} --radius-m -5 --out {tmp}/scene.png", "expected a positive number of metres"),
         ("data show {folder} --out /proc/nowhere/scene.png", "/proc/nowhere"),
         ("data sumo --out {tmp}/new --scenes 0", "num_scenes is 0, expected at least 1"),
         ("data sumo --out {tmp}/new --families motorway", "--families has motorway; available: all_way_stop"),
@@ -95,7 +95,7 @@ def test_what_cannot_be_parsed_exits_with_2(arguments: list[str], capsys: Output
         ("data convert {tmp} --from womd --out {tmp}/new --maps {tmp}", "--maps goes with --from nuplan only"),
         ("data convert {tmp} --from nuplan --out {tmp}/new", "nuplan needs --maps"),
         ("data convert {tmp} --from nuplan --out {tmp}/new --maps {tmp}/no", "expected a folder that exists"),
-        ("data convert {tmp} --from gpudrive --out {tmp}/new --limit 0", "--limit is 0"),
+        ("data convert {tmp} --from gpudrive --out {tmp}/new --scenes 0", "--scenes is 0"),
         ("data convert {tmp}/empty --from gpudrive --out {tmp}/new", "empty"),
         ("data convert {tmp}/empty --from argoverse2 --out {tmp}/new", "empty"),
     ],
@@ -142,7 +142,7 @@ def test_check_lists_faults_and_exits_with_1(folder: Path, capsys: Output) -> No
 
 def test_show_draws_a_scene(folder: Path, tmp_path: Path, capsys: Output) -> None:
     out = tmp_path / "pictures" / "scene.png"
-    arguments = ["data", "show", str(folder), "--index", "1", "--radius", "30", "--agent", "rider", "--step", "2"]
+    arguments = ["data", "show", str(folder), "--index", "1", "--radius-m", "30", "--agent", "rider", "--step", "2"]
     assert main([*arguments, "--out", str(out), "--json"]) == 0
     assert json_of(capsys) == {"path": str(out), "scenes": [{"index": 1, "id": "second"}]}
     assert matplotlib.image.imread(out).shape[:2] == (1284, 1200)
@@ -162,7 +162,7 @@ def test_convert_can_be_run_again_and_refuses_other_settings(shared_data: Path, 
     files = [str(file) for file in sorted((shared_data / "womd-json" / "training").iterdir())[:3]]
     out = str(tmp_path / "real")
     for _ in range(2):
-        assert main(["data", "convert", *files, "--from", "gpudrive", "--out", out, "--limit", "2", "--json"]) == 0
+        assert main(["data", "convert", *files, "--from", "gpudrive", "--out", out, "--scenes", "2", "--json"]) == 0
         assert json_of(capsys)["num_scenes"] == 2
     assert load_scene(out, 1).source == "gpudrive"
     assert main(["data", "convert", *files, "--from", "gpudrive", "--out", out]) == 2
@@ -182,7 +182,7 @@ def test_convert_reads_the_real_files(source: str, raw: str, shared_data: Path, 
 def test_convert_reads_nuplan_with_its_options(tmp_path: Path, capsys: Output) -> None:
     log, maps, out = nuplan_files.write_log(tmp_path / "log.db"), tmp_path / "maps", tmp_path / "out"
     nuplan_files.write_map(maps)
-    command = ["data", "convert", str(log), "--from", "nuplan", "--out", str(out), "--limit", "2"]
+    command = ["data", "convert", str(log), "--from", "nuplan", "--out", str(out), "--scenes", "2"]
     assert main(command) == 2
     assert "--maps" in complaint_of(capsys)
     assert main([*command, "--maps", str(maps), "--future-s", "5"]) == 0
@@ -201,7 +201,7 @@ def test_sumo_passes_its_options_on(tmp_path: Path, capsys: Output, monkeypatch:
 
     monkeypatch.setattr(sumo, "generate_dataset", generate)
     out = tmp_path / "new"
-    arguments = ["--scenes", "2", "--seed", "7", "--duration", "15", "--workers", "3", "--families", "roundabout"]
+    arguments = ["--scenes", "2", "--seed", "7", "--future-s", "15", "--workers", "3", "--families", "roundabout"]
     assert main(["data", "sumo", "--out", str(out), *arguments]) == 0
     assert f"{out}: 2 scenes in 1 shards, 0 rejected" in capsys.readouterr().out
     assert len(Dataset(out)) == 2

@@ -59,9 +59,9 @@ def test_a_plan_that_ran_out_of_time_says_so(capsys: Output) -> None:
 
 def test_plan_and_swap_draw_pictures(tmp_path: Path, capsys: Output) -> None:
     plan, swap = str(tmp_path / "plan.png"), str(tmp_path / "swap.png")
-    assert main(["plan", "sample", "--index", "9", "--objective", "left-turn", "--depth", "1", "--plot", plan]) == 0
+    assert main(["plan", "sample", "--index", "9", "--objective", "left-turn", "--depth", "1", "--out", plan]) == 0
     assert f"{plan}: what was tried and found" in capsys.readouterr().out
-    assert main(["swap", "sample", "sample", "--index-b", "9", "--tokens", "2", "--plot", swap]) == 0
+    assert main(["swap", "sample", "sample", "--index-b", "9", "--tokens", "2", "--out", swap]) == 0
     assert f"{swap}: both scenes" in capsys.readouterr().out
     assert all(matplotlib.image.imread(path).shape[1] > 600 for path in (plan, swap))
 
@@ -80,7 +80,7 @@ def test_find_lists_the_same_manoeuvre_elsewhere(tmp_path: Path, capsys: Output)
     agent = scene.tracks.ids[int(scene.tracks.to_predict[0])]
     index = str(tmp_path / "index.parquet")
     like = ["--like", f"{scene.id}:{agent}", "--count", "3", "--json"]
-    assert main(["find", "sample", *like, "--save", index]) == 0
+    assert main(["find", "sample", *like, "--out", index]) == 0
     fresh = json_of(capsys)
     assert (fresh["found"][0]["scene_id"], fresh["found"][0]["agent_id"]) == (scene.id, agent)
     assert len(fresh["found"]) == 3
@@ -121,7 +121,7 @@ def test_objectives_are_listed_with_their_parameters(capsys: Output) -> None:
         ("plan sample --objective comfort --beam-width 0", "beam_width is 0"),
         ("plan sample --objective comfort --threads 0", "--threads is 0"),
         ("plan sample --objective lane-change --refine-steps 1", "has no gradient to refine the plan with"),
-        ("plan sample --objective comfort --plot {tmp}/plan.bmp", "expected a file that ends in .png"),
+        ("plan sample --objective comfort --out {tmp}/plan.bmp", "expected a file that ends in .png"),
         ("swap sample sample --tokens 4", "asked for 4 tokens, expected 1 to 3"),
         ("swap sample sample --agent-b nobody", "has no agent 'nobody'"),
         ("find sample", "expected one of --like SCENE_ID:AGENT and --prefix 3,5"),

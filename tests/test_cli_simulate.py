@@ -15,7 +15,8 @@ from waycode.simulation.drivers import LatentConfig, PolicyConfig
 from waycode.simulation.registry import PLANNERS
 
 SAMPLES = str(Path(str(files("waycode"))) / "samples" / "sumo")
-QUICK = ["simulate", "--data", SAMPLES, "--planner", "constant-velocity", "--limit", "2", "--horizon-s", "1.5"]
+OPTIONS = ["--planner", "constant-velocity", "--scenes", "2", "--horizon-s", "1.5"]
+QUICK = ["simulate", SAMPLES, *OPTIONS]
 
 
 def test_a_table_and_scores_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
@@ -37,9 +38,7 @@ def test_json(capsys: pytest.CaptureFixture[str]) -> None:
 
 
 def test_the_papers_planner_has_a_name(capsys: pytest.CaptureFixture[str]) -> None:
-    assert (
-        main(["simulate", "--data", SAMPLES, "--planner", "paper", "--limit", "1", "--horizon-s", "0.3", "--json"]) == 0
-    )
+    assert main(["simulate", SAMPLES, "--planner", "paper", "--scenes", "1", "--horizon-s", "0.3", "--json"]) == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["planner"], content["failed"]) == ("paper", {})
 
@@ -51,11 +50,10 @@ def test_the_names_of_the_command_line_are_those_of_the_registry() -> None:
 @pytest.mark.parametrize(
     ("options", "sentence"),
     [
-        (["--limit", "0"], "--limit is 0, expected at least 1"),
+        (["--scenes", "0"], "--scenes is 0, expected at least 1"),
         (["--horizon-s", "0"], "--horizon-s is 0.0, expected more than 0"),
         (["--video"], "--video needs a folder to write to: give --out"),
         (["--planner", "latent", "--model", "nobody"], "nobody"),
-        (["--data", "nowhere"], "nowhere"),
     ],
 )
 def test_bad_input_gets_one_sentence(options: list[str], sentence: str, capsys: pytest.CaptureFixture[str]) -> None:
@@ -73,7 +71,7 @@ def test_tables_of_planners_and_of_settings(
     monkeypatch.setattr(closed_loop, "COMPARED_PLANNERS", ("constant-velocity", "pdm-closed"))
     quick = LatentConfig(depth=1, beam_width=1, refine_steps=0, policy=PolicyConfig(replan_steps=40))
     monkeypatch.setattr(closed_loop, "ABLATIONS", {"depth 1, beam 1": quick})
-    words = ["eval", what, "--model", "sumo-small", "--data", SAMPLES, "--scenes", "2", "--out", str(tmp_path)]
+    words = ["eval", what, "--model", "sumo-small", SAMPLES, "--scenes", "2", "--out", str(tmp_path)]
     assert main(words) == 0
     shown = capsys.readouterr().out
     rows = {"closed-loop": ["constant-velocity", "pdm-closed"], "closed-loop-ablation": ["depth 1, beam 1"]}[what]
@@ -87,3 +85,8 @@ def test_tables_of_planners_and_of_settings(
     assert compared == [("constant-velocity", kind) for kind in kinds if what == "closed-loop"]
     assert (tmp_path / f"{what}.png").exists()
     assert not (tmp_path / f"{what}.unfinished").exists()
+
+
+def test_a_dataset_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["simulate", "nowhere", *OPTIONS]) == 2
+    assert "nowhere is not a dataset" in capsys.readouterr().err

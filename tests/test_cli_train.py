@@ -22,7 +22,7 @@ from waycode.training.config import RECIPES
 from waycode.training.run import last_step
 
 SAMPLE = str(bundled_dataset().folder)
-SCENES = ["--data", SAMPLE, "--val", SAMPLE]
+SCENES = [SAMPLE, "--val", SAMPLE]
 FAST = ["--workers", "0", "--threads", "1", "--val-scenes", "2", "--set", "scenes_per_batch=2"]
 
 
@@ -85,27 +85,27 @@ def test_train_for_programs(tmp_path: Path, capsys: Output) -> None:
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        ("train tiny --data {tmp}/no --val {sample} --out {tmp}/new", "is not a dataset"),
-        ("train tiny --data {sample} --val {tmp}/no --out {tmp}/new", "is not a dataset"),
-        ("train tiny --data {sample} --val {sample} --out {run}", "holds a run already: --resume"),
-        ("train tiny --data {sample} --val {sample} --out {run} --resume --steps 9", "steps is 3, asked for 9"),
-        ("train tiny --data {sample} --val {sample} --out {sample}", "holds no run: choose another folder"),
+        ("train tiny {tmp}/no --val {sample} --out {tmp}/new", "is not a dataset"),
+        ("train tiny {sample} --val {tmp}/no --out {tmp}/new", "is not a dataset"),
+        ("train tiny {sample} --val {sample} --out {run}", "holds a run already: --resume"),
+        ("train tiny {sample} --val {sample} --out {run} --resume --steps 9", "steps is 3, asked for 9"),
+        ("train tiny {sample} --val {sample} --out {sample}", "holds no run: choose another folder"),
         (
-            "train tiny --data {sample} --val {sample} --out {tmp}/new --set model.x=1",
+            "train tiny {sample} --val {sample} --out {tmp}/new --set model.x=1",
             "there is no setting 'x' in model",
         ),
-        ("train tiny --data {sample} --val {sample} --out {tmp}/new --set mirror=2", "expected true or false"),
-        ("train tiny --data {sample} --val {sample} --out {tmp}/new --steps 0", "steps is 0, expected at least 1"),
+        ("train tiny {sample} --val {sample} --out {tmp}/new --set mirror=2", "expected true or false"),
+        ("train tiny {sample} --val {sample} --out {tmp}/new --steps 0", "steps is 0, expected at least 1"),
         (
-            "train tiny --data {sample} --val {sample} --out {tmp}/new --threads 0",
+            "train tiny {sample} --val {sample} --out {tmp}/new --threads 0",
             "--threads is 0, expected at least 1",
         ),
-        ("train tiny --data {sample} --val {sample} --out {tmp}/new --workers -1", "expected at least 0"),
-        ("train tiny --data {sample} --val {sample} --out {tmp}/new --init nobody", "neither a model's folder nor"),
-        ("train small --data {sample} --val {sample} --out {tmp}/new --init {run}", "width is 32, asked for 64"),
-        ("eval reconstruction --model nobody --data {sample}", "neither a model's folder nor"),
-        ("eval reconstruction --model {run} --data {tmp}", "is not a dataset"),
-        ("eval reconstruction --model {run} --data {sample} --scenes 0", "--scenes is 0, expected at least 1"),
+        ("train tiny {sample} --val {sample} --out {tmp}/new --workers -1", "expected at least 0"),
+        ("train tiny {sample} --val {sample} --out {tmp}/new --init nobody", "neither a model's folder nor"),
+        ("train small {sample} --val {sample} --out {tmp}/new --init {run}", "width is 32, asked for 64"),
+        ("eval reconstruction --model nobody {sample}", "neither a model's folder nor"),
+        ("eval reconstruction --model {run} {tmp}", "is not a dataset"),
+        ("eval reconstruction --model {run} {sample} --scenes 0", "--scenes is 0, expected at least 1"),
     ],
 )
 def test_bad_input_is_one_sentence_and_exit_code_2(
@@ -143,7 +143,7 @@ def test_a_request_to_stop_keeps_the_step_and_says_how_to_go_on(tmp_path: Path, 
 
 
 def test_eval_prints_tables_and_writes_a_report(trained: Path, tmp_path: Path, capsys: Output) -> None:
-    command = ["eval", "reconstruction", "--model", str(trained), "--data", SAMPLE, "--scenes", "2", "--threads", "1"]
+    command = ["eval", "reconstruction", "--model", str(trained), SAMPLE, "--scenes", "2", "--threads", "1"]
     capsys.readouterr()
     assert main([*command, "--out", str(tmp_path / "report")]) == 0
     text = " ".join(capsys.readouterr().out.split())  # long lines are wrapped
@@ -186,6 +186,6 @@ def test_hardware_that_is_not_there_leaves_no_run(
     tmp_path: Path, capsys: Output, options: list[str], sentence: str
 ) -> None:
     sample, out = str(bundled_dataset().folder), tmp_path / "run"
-    assert main(["train", "tiny", "--data", sample, "--val", sample, "--out", str(out), *options]) == 2
+    assert main(["train", "tiny", sample, "--val", sample, "--out", str(out), *options]) == 2
     assert sentence in complaint_of(capsys)
     assert not out.exists()

@@ -15,6 +15,7 @@ from PIL import Image
 from driving_scenes import NOW, road_scene, sample_scenes
 from waycode import Dataset
 from waycode.dataset.dataset import DatasetError
+from waycode.dataset.seeds import episodes_in
 from waycode.evaluation import closed_loop
 from waycode.evaluation.closed_loop import (
     ABLATIONS,
@@ -60,6 +61,7 @@ def result(score: float, *, index: int = 0, failure: str | None = None) -> Scena
         metrics={metric.name: score for metric in METRICS},
         reasons=("1.0 s: something",),
         failure=failure,
+        frozen_s=0.0,
         planning_s=np.array([0.01, 0.02, 0.03]),
     )
 
@@ -273,6 +275,10 @@ def test_scenes_are_spread_evenly() -> None:
     assert len(dataset) == 24
     assert choose_scenarios(dataset, 4).indices == (0, 6, 12, 18)
     assert choose_scenarios(dataset).indices == tuple(range(24))
+    worlds = episodes_in(dataset)
+    one_each = choose_scenarios(dataset, one_per_world=True).indices
+    assert sorted(worlds[index] for index in one_each) == sorted(set(worlds))
+    assert len(choose_scenarios(dataset, 3, one_per_world=True, only_fit=True).indices) == 3
 
 
 def changed(scene: Scene, **values: Any) -> Scene:

@@ -123,7 +123,7 @@ def test_the_expert_route_of_a_lane_change_has_both_lanes_in_one_section() -> No
     y[0, NOW:] = np.linspace(0, 3.5, y.shape[1] - NOW)
     route = expert_route(replace(scene, tracks=replace(scene.tracks, y_m=y)))
     assert route is not None
-    assert (route.lanes.tolist(), route.sections.tolist()) == ([0, 2], [0, 0])
+    assert (route.lanes.tolist(), route.sections.tolist()) == ([0, 2, 3], [0, 0, 1])  # and the lane after them
 
 
 def test_there_is_no_expert_route_without_lanes() -> None:

@@ -6,6 +6,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
+import shapely
 
 from command_output import Output, complaint_of
 from fuzz_targets import example_plan
@@ -18,6 +19,7 @@ from waycode.scene import Scene
 from waycode.sources import SourceError
 from waycode.sources.export import ExportFormat, export_scenes
 from waycode.sources.gpudrive import GpuDriveSource
+from waycode.sources.nuplan import NuplanSource
 from waycode.sources.womd import WomdSource
 
 
@@ -85,6 +87,116 @@ def test_gpudrive_is_read_back(tmp_path: Path) -> None:
         assert_same_lines(before, after)
 
 
+def test_nuplan_is_read_back(tmp_path: Path) -> None:
+    before = [bundled_dataset()[index] for index in (0, 3, 12)]  # no junction is cut by the map's border
+    *logs, map_file = export_scenes(before, tmp_path, form="nuplan")
+    source = NuplanSource(tmp_path / "nuplan-v1.1", tmp_path / "maps", history_s=1.0, future_s=7.0, map_radius_m=400.0)
+    assert [Path(reference.log) for reference in source.references()] == logs
+    assert map_file.parent.parent.name == "us-nv-las-vegas-strip"
+    for scene, reference in zip(before, source.references(), strict=True):
+        after = source.read(reference)
+        after.validate()
+        assert_same_scene_of_nuplan(scene, after)
+
+
+def assert_same_scene_of_nuplan(before: Scene, after: Scene) -> None:
+    """Tracks, lanes and their graph, lights, route and drivable area; the ego comes first and is nuPlan's car."""
+    steps = slice(before.current_step - after.current_step, before.current_step - after.current_step + after.num_steps)
+    ego = before.tracks.ego_index
+    assert ego is not None
+    seen = [i for i in range(len(before.tracks)) if i != ego and before.tracks.valid[i, steps].any()]
+    order, tracks = [ego, *seen], after.tracks
+    assert len(tracks) == len(order)
+    valid = before.tracks.valid[order, steps]
+    np.testing.assert_array_equal(tracks.valid, valid)
+    moved_m = (before.tracks.position_m[order, steps] - tracks.position_m)[valid]
+    assert np.ptp(moved_m, axis=0).max() < 3e-3  # the scene frame may lie elsewhere
+    shift_m = np.median(moved_m, axis=0)
+    for name, most in (("heading_rad", 2e-3), ("vx_mps", 2e-2), ("vy_mps", 2e-2)):
+        np.testing.assert_allclose(getattr(tracks, name), getattr(before.tracks, name)[order, steps], atol=most, rtol=0)
+    for name in ("types", "length_m", "width_m"):
+        np.testing.assert_allclose(getattr(tracks, name)[1:], getattr(before.tracks, name)[seen], atol=1e-6)
+    assert (tracks.length_m[0], tracks.width_m[0]) == (np.float32(5.176), np.float32(2.297))
+
+    def lanes_of(scene: Scene, shift: np.ndarray) -> list[shapely.LineString]:
+        return [shapely.LineString(line + shift) for line in scene.map.lanes.centrelines.as_list()]
+
+    def through(scene: Scene, lane: int) -> bool:
+        """Whether a lane lies in a junction and between two others: the border of the map cuts some."""
+        graph = scene.map.lanes.graph
+        between = len(graph.successors[lane]) and len(graph.predecessors[lane])
+        return bool(scene.map.lanes.in_junction[lane] and between)
+
+    old, new = lanes_of(before, np.zeros(2)), lanes_of(after, shift_m)
+    whole_old, whole_new = shapely.union_all(old), shapely.union_all(new)
+    assert shapely.hausdorff_distance(whole_old, whole_new) < 0.01
+    # Lanes between junctions are the same ones, in the same order of groups, with their limits and widths.
+    matched = {}
+    for i in (i for i in range(len(old)) if not through(before, i)):
+        streets = np.flatnonzero(~after.map.lanes.in_junction).tolist()
+        near = [min(streets, key=lambda j, i=i: new[j].hausdorff_distance(old[i]))]  # type: ignore[misc]
+        assert new[near[0]].hausdorff_distance(old[i]) < 0.6  # a lane that goes into another gives it 0.5 m
+        (matched[i],) = near
+        for name in ("speed_limit_mps", "speed_limit_known"):
+            assert getattr(after.map.lanes, name)[near[0]] == pytest.approx(
+                getattr(before.map.lanes, name)[i], abs=1e-4
+            )
+        if before.map.lanes.width_known[i]:
+            assert after.map.lanes.width_m[near[0]] == pytest.approx(before.map.lanes.width_m[i], abs=0.05)
+
+    def reached(scene: Scene, lane: int) -> set[int]:
+        """Lanes between junctions that come next."""
+        found, waiting = set(), list(scene.map.lanes.graph.successors[lane])
+        while waiting:
+            after_it = int(waiting.pop())
+            if through(scene, after_it):
+                waiting += scene.map.lanes.graph.successors[after_it]
+            else:
+                found.add(after_it)
+        return found
+
+    for i, j in matched.items():
+        assert {matched[k] for k in reached(before, i)} == reached(after, j)
+    left = {(matched[a], matched[b]) for a, b in before.map.lanes.left_neighbours.tolist() if a in matched}
+    assert left == {tuple(pair) for pair in after.map.lanes.left_neighbours.tolist()}
+    assert before.route is not None
+    assert after.route is not None
+    on_street = {matched[lane] for lane in before.route.lanes.tolist() if lane in matched}
+    assert on_street <= set(after.route.lanes.tolist())
+    areas = [
+        shapely.union_all([shapely.Polygon(ring + shift).buffer(0.01) for ring in scene.map.drivable_areas.as_list()])
+        for scene, shift in ((before, np.zeros(2)), (after, shift_m))
+    ]
+    assert areas[0].symmetric_difference(areas[1]).area < 0.03 * areas[0].area
+    assert len(after.map.stop_signs) == len(before.map.stop_signs)
+    assert len(after.map.crosswalks) == len(before.map.crosswalks)
+    assert (len(after.signals) > 0) == (len(before.signals) > 0)
+
+
+def test_nuplan_needs_an_ego_and_time(tmp_path: Path) -> None:
+    with pytest.raises(SourceError, match="has no ego, expected one"):
+        export_scenes([bare_scene()], tmp_path, form="nuplan")
+    with pytest.raises(SourceError, match="no ego at step 31 of 5"):
+        export_scenes([small_scene()], tmp_path, form="nuplan")
+
+
+def test_nuplan_keeps_what_a_cropped_map_cuts(tmp_path: Path) -> None:
+    """A light on a lane that ends within the junction, a lane that goes directly into another, and own tags."""
+    scene = small_scene("$odd/../id", num_steps=60)
+    export_scenes([scene], tmp_path, form="nuplan")
+    source = NuplanSource(tmp_path, tmp_path / "maps", history_s=0.1, future_s=4.0)
+    (reference,) = source.references()
+    after = source.read(reference)
+    after.validate()
+    assert set(scene.tags) < set(after.tags)
+    lanes = after.map.lanes
+    assert lanes.ids == ("lane_1", "lane_2", "lane_3", "connector_10000001")
+    np.testing.assert_allclose(
+        [line[-1, 0] - line[0, 0] for line in lanes.centrelines.as_list()], [20, 19.5, 20, 0.5], atol=2e-3
+    )
+    assert lanes.successors.tolist() == [[1, 3], [3, 2]]
+
+
 @pytest.mark.filterwarnings("ignore")  # of commonroad-io and its protobuf
 def test_commonroad_is_read_back(tmp_path: Path) -> None:
     reason = "commonroad-io is not here: it needs protobuf 3.20, which the reader of WOMD does not run with"
@@ -119,15 +231,15 @@ def test_without_commonroad_the_package_is_named(tmp_path: Path, monkeypatch: py
     assert not list(tmp_path.iterdir())
 
 
-@pytest.mark.parametrize("form", ["womd", "gpudrive"])
+@pytest.mark.parametrize("form", ["womd", "gpudrive", "nuplan"])
 def test_the_command(tmp_path: Path, capsys: Output, form: ExportFormat) -> None:
     folder, out = str(bundled_dataset().folder), tmp_path / "out"
     assert main(["data", "export", folder, "--to", form, "--out", str(out), "--index", "0", "3", "--json"]) == 0
     files = [Path(name) for name in json.loads(capsys.readouterr().out)["files"]]
-    assert len(files) == (1 if form == "womd" else 2)
+    assert len(files) == {"womd": 1, "gpudrive": 2, "nuplan": 3}[form]
     assert all(file.stat().st_size > 10_000 for file in files)
     assert main(["data", "export", str(tmp_path / "no"), "--to", form, "--out", str(out)]) == 2
-    assert "does not exist" in complaint_of(capsys)
+    assert "is not a dataset" in complaint_of(capsys)
 
 
 def test_a_plan_becomes_the_future_of_its_agent(tmp_path: Path, capsys: Output) -> None:

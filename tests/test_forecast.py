@@ -198,7 +198,7 @@ def test_the_report(report: ForecastReport, tmp_path: Path) -> None:
 
 def test_the_command_prints_and_writes_the_report(model: Model, tmp_path: Path, capsys: Output) -> None:
     save_model(tmp_path / "model", model)
-    command = ["eval", "forecast", "--model", str(tmp_path / "model"), "--data", str(bundled_dataset().folder)]
+    command = ["eval", "forecast", "--model", str(tmp_path / "model"), str(bundled_dataset().folder)]
     assert main([*command, "--scenes", "2", "--threads", "1", "--out", str(tmp_path / "report")]) == 0
     text = capsys.readouterr().out
     for words in (

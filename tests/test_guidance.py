@@ -231,7 +231,7 @@ def test_the_chart_of_left_turns_leaves_out_the_splits(tmp_path: Path) -> None:
 
 def test_the_command_prints_and_writes(tmp_path: Path, capsys: Output) -> None:
     scenes = "4"
-    command = ["eval", "lane-change", "--model", "sumo-small", "--data", str(SAMPLE.folder), "--threads", "1"]
+    command = ["eval", "lane-change", "--model", "sumo-small", str(SAMPLE.folder), "--threads", "1"]
     assert main([*command, "--scenes", scenes, "--out", str(tmp_path)]) == 0
     text = capsys.readouterr().out
     for words in (Group.ZERO, Group.ONE, RECORDED, DECODED.split()[0], "centre", "lane-change-examples.png"):
@@ -259,8 +259,8 @@ def test_the_number_of_processes_changes_nothing(monkeypatch: pytest.MonkeyPatch
 @pytest.mark.parametrize(
     ("arguments", "complaint"),
     [
-        pytest.param("--data {sample} --workers 0", "--workers is 0, expected at least 1", id="no workers"),
-        pytest.param("--data {tmp}", "is not a dataset", id="no dataset"),
+        pytest.param("{sample} --workers 0", "--workers is 0, expected at least 1", id="no workers"),
+        pytest.param("{tmp}", "is not a dataset", id="no dataset"),
     ],
 )
 def test_bad_input_gets_one_sentence(arguments: str, complaint: str, tmp_path: Path, capsys: Output) -> None:

@@ -68,7 +68,7 @@ def test_source_passes_the_checks(source: NuplanSource) -> None:
 
 def test_read_gives_every_scene(folder: Path) -> None:
     scenes = nuplan.read(folder, folder / "maps")
-    assert [scene.id for scene in scenes] == ["log_0400000000000064", "log_04000000000000f0"]
+    assert [scene.id for scene in scenes] == ["log_04000000000000a0", "log_040000000000012c"]
 
 
 def test_scenes_are_the_tagged_frames_with_a_whole_history_and_future(source: NuplanSource) -> None:
@@ -260,7 +260,7 @@ def test_route_goes_through_the_roadblocks(scene: Scene) -> None:
 
 @pytest.mark.parametrize(
     ("missing", "masked_steps"),
-    [([130], [35]), ([131], []), (range(130, 136), [35, 36, 37]), ([160, 190], [50, 65])],
+    [([130], [35]), ([131], []), (range(130, 136), [35, 36, 37]), ([164, 190], [52, 65])],
     ids=["one", "between steps", "three in a row", "two apart"],
 )
 def test_missing_frames_are_masked_steps(
@@ -321,7 +321,7 @@ def test_the_list_of_versions_decides_between_maps(folder: Path, tmp_path: Path)
 @pytest.mark.parametrize(
     ("left_out", "message"),
     [
-        ({"without_table": "ego_pose"}, "has no table ego_pose; it has category, lidar_box"),
+        ({"without_table": "ego_pose"}, "has no table ego_pose; it has category, lidar, lidar_box"),
         ({"without_column": "lidar_box.yaw"}, "table lidar_box has no column yaw; it has .*'confidence'"),
     ],
 )

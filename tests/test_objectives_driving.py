@@ -31,6 +31,7 @@ from waycode.objectives import (
     ObjectiveError,
     OffRoad,
     RedLight,
+    RouteEnd,
     RouteProgress,
     SpeedLimit,
     TimeToCollision,
@@ -47,6 +48,7 @@ TERMS: dict[str, BaseObjective] = {
     "at-fault-collision": AtFaultCollision(),
     "off-road": OffRoad(),
     "red-light": RedLight(),
+    "route-end": RouteEnd(),
     "route-progress": RouteProgress(),
     "time-to-collision": TimeToCollision(),
     "speed-limit": SpeedLimit(),
@@ -383,7 +385,7 @@ def test_a_plan_can_be_searched_for_by_text(view: View) -> None:
     assert set(plan.costs) == set(TERMS)
     weights = {"route-progress": 5, "time-to-collision": 5, "speed-limit": 4, "comfort-limits": 2}
     assert plan.levels[0] == pytest.approx(
-        sum(plan.costs[name] for name in ("at-fault-collision", "off-road", "red-light")), abs=1e-6
+        sum(plan.costs[name] for name in ("at-fault-collision", "off-road", "red-light", "route-end")), abs=1e-6
     )
     assert plan.levels[1] == pytest.approx(sum(weight * plan.costs[name] for name, weight in weights.items()), abs=1e-5)
     assert plan.tokens == view.plan(parse_objective(DRIVING_OBJECTIVE), beam_width=2).tokens

@@ -171,7 +171,7 @@ def test_refined_plans_are_rated_by_the_nearest_code(view: View) -> None:
 def test_plans_without_likelihood_do_not_compute_it(model: Model, monkeypatch: pytest.MonkeyPatch) -> None:
     scene = crowd()
     view = Planner(model).encode(scene, observed(scene)[0])
-    monkeypatch.setattr(type(model.decoder), "prior_logits", lambda *_: pytest.fail("the prior was asked"))
+    monkeypatch.setattr(type(model.decoder), "prior_logits", lambda *_, **__: pytest.fail("the prior was asked"))
     (plan,) = view.beam(TerminalVariance(), gate=False, explain=False)
     assert plan.log_probability is None
     assert view.decode_many(torch.zeros(2, 3, 3)).position_m.shape[0] == 2

@@ -4,6 +4,7 @@ import importlib.util
 import json
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import pytest
 
@@ -35,3 +36,19 @@ def test_reports_are_of_test_seeds(path: Path) -> None:
 
 def test_there_are_reports() -> None:
     assert len(REPORTS) >= 5
+
+
+def test_the_readme_has_the_figures_of_the_reports() -> None:
+    def of(task: str) -> dict[str, Any]:
+        content: dict[str, Any] = json.loads((DOCS / "results" / "sumo-small" / f"{task}.json").read_text())
+        return content
+
+    readme = " ".join((DOCS.parent / "README.md").read_text().split())
+    turns, ade_m = of("left-turn")["rows"], of("reconstruction")["table"]["greedy N_l = 2"][2]["ade_m"]
+    found, wrong = (
+        turns[part]["greedy 3"]["success"]["mean"]
+        for part in ("left turn available, all crossings", "no left turn available, all crossings")
+    )
+    assert f"greedy search finds {100 * found:.0f} % on test scenes" in readme
+    assert f"it turns in {100 * wrong:.0f} %" in readme
+    assert f"where it has {ade_m:.2f} m on unseen generated scenes" in readme

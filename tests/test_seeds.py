@@ -82,7 +82,7 @@ def test_nothing_is_trained_or_validated_on_test_seeds(tmp_path: Path, capsys: O
         check_not_test(generated(tmp_path / "test", seed=TEST_SEED))
     sample, test = str(bundled_dataset().folder), str(tmp_path / "test")
     for data, val in ((sample, test), (test, sample)):
-        assert main(["train", "tiny", "--data", data, "--val", val, "--out", str(tmp_path / "run")]) == 2
+        assert main(["train", "tiny", data, "--val", val, "--out", str(tmp_path / "run")]) == 2
         assert "seed 9001, a test seed" in complaint_of(capsys)
         assert not (tmp_path / "run").exists()
 
@@ -108,14 +108,14 @@ def test_reports_on_test_seeds_are_for_publication_alone(tmp_path: Path) -> None
 )
 def test_commands_refuse_test_seeds_in_one_sentence(command: str, tmp_path: Path, capsys: Output) -> None:
     generated(tmp_path / "data", seed=TEST_SEED)
-    words = [*command.split(), "--data", str(tmp_path / "data")]
+    words = [*command.split(), str(tmp_path / "data")]
     assert main(words) == 2
     assert "or --publish for final figures" in complaint_of(capsys)
 
 
 def test_published_scores_say_so(tmp_path: Path, capsys: Output) -> None:
     generated(tmp_path / "data", seed=TEST_SEED)
-    words = ["simulate", "--data", str(tmp_path / "data"), "--planner", "constant-velocity", "--publish", "--json"]
+    words = ["simulate", str(tmp_path / "data"), "--planner", "constant-velocity", "--publish", "--json"]
     assert main(words) == 0
     content = json.loads(capsys.readouterr().out)
     assert (content["seed_role"], content["data_seed"], content["published"]) == ("test", TEST_SEED, True)

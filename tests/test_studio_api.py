@@ -3,6 +3,7 @@
 import json
 import subprocess
 import sys
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -63,7 +64,11 @@ def test_scenes_can_be_filtered_by_family_manoeuvre_and_text(opened: tuple[Studi
     studio, client = opened
     while studio.catalogue.read_next():  # else they are read in the background
         pass
+    deadline_s = time.monotonic() + 60  # a scene may still be in the hands of the thread in the background
     everything = client.get(f"{API}/scenes", params={"limit": 200}).json()
+    while everything["num_read"] < everything["num_scenes"] and time.monotonic() < deadline_s:
+        time.sleep(0.05)
+        everything = client.get(f"{API}/scenes", params={"limit": 200}).json()
     assert everything["num_matching"] == everything["num_scenes"] == everything["num_read"] == 41
     assert sum(everything["manoeuvres"].values()) == 41
     turns = client.get(f"{API}/scenes", params={"manoeuvre": "left turn", "dataset": "sumo"}).json()["scenes"]
@@ -155,17 +160,20 @@ def test_draws_are_those_of_the_prior(client: TestClient, view: wc.View) -> None
 @pytest.mark.parametrize(
     ("text", "rows"),
     [
-        ("left-turn", [("first", 1.0, "left-turn", {})]),
+        ("left-turn", [("first", 1.0, None, False, "left-turn", {})]),
         (
             "2 * goal-point(10, 3) + comfort then likelihood where road-edge",
             [
-                ("first", 2.0, "goal-point", {"x_m": 10.0, "y_m": 3.0}),
-                ("+", 1.0, "comfort", {}),
-                ("then", 1.0, "likelihood", {}),
-                ("where", 1.0, "road-edge", {}),
+                ("first", 2.0, None, False, "goal-point", {"x_m": 10.0, "y_m": 3.0}),
+                ("+", 1.0, None, False, "comfort", {}),
+                ("then", 1.0, None, False, "likelihood", {}),
+                ("where", 1.0, None, False, "road-edge", {}),
             ],
         ),
-        ("speed-profile([0, 8], [5, 0])", [("first", 1.0, "speed-profile", {"times_s": [0, 8], "speeds_mps": [5, 0]})]),
+        (
+            "speed-profile([0, 8], [5, 0])",
+            [("first", 1.0, None, False, "speed-profile", {"times_s": [0, 8], "speeds_mps": [5, 0]})],
+        ),
         ("2 * (comfort + road-edge)", None),
         ("left-turn then (comfort where road-edge)", None),
     ],

@@ -45,7 +45,8 @@ def tiny_model(seed: int = 0, **changes: Any) -> Model:
         with torch.no_grad():
             for name, parameter in model.named_parameters():
                 if "norm" not in name:
-                    parameter.copy_(torch.randn(parameter.shape) / max(1, parameter.shape[-1]) ** 0.5)
+                    inputs = parameter.shape[-1] if parameter.ndim else 1
+                    parameter.copy_(torch.randn(parameter.shape) / max(1, inputs) ** 0.5)
     return model.eval()
 
 

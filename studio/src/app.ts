@@ -16,7 +16,7 @@ import {
   type PlanRequest,
   type SceneData,
 } from "./api";
-import { goalOf, rowsToText, withGoal } from "./objective";
+import { goalsOf, rowsToText, withGoal, type Goal } from "./objective";
 import {
   DEFAULT_SHOWN,
   decodeState,
@@ -90,8 +90,30 @@ export class App {
     return this.about.palettes[this.theme]!;
   }
 
+  /** Several agents are planned for at once, from one code. */
+  get isJoint(): boolean {
+    return this.state.agents.length > 0;
+  }
+
+  /** The model that plans. */
+  get model(): About["model"] {
+    return this.isJoint ? this.about.joint! : this.about.model;
+  }
+
+  /** Ids of all agents that are planned for. */
+  get planned(): string[] {
+    return this.isJoint ? this.state.agents : this.agent ? [this.agent] : [];
+  }
+
+  /** The goals that can be dragged: one, or one for each agent of a joint plan. */
+  get goals(): Goal[] {
+    const goals = goalsOf(this.rows, this.known);
+    return this.isJoint ? goals.filter((goal) => goal.agent !== null && this.state.agents.includes(goal.agent)) : goals.slice(0, 1);
+  }
+
+  /** That of the chosen agent. */
   get goal(): Point | null {
-    return goalOf(this.rows, this.known);
+    return this.goals.find((goal) => !this.isJoint || goal.agent === this.agent) ?? null;
   }
 
   /** The id of the planned agent; null in a scene without one. */
@@ -108,7 +130,7 @@ export class App {
     if (!this.scene) return [0, 0];
     const { dt_s, current_step, num_steps } = this.scene;
     const recorded = (num_steps - 1 - current_step) * dt_s;
-    return [-current_step * dt_s, this.isDriveShown ? recorded : Math.max(recorded, this.about.model.horizon_s)];
+    return [-current_step * dt_s, this.isDriveShown ? recorded : Math.max(recorded, this.model.horizon_s)];
   }
 
   get isDriveShown(): boolean {
@@ -120,10 +142,10 @@ export class App {
   }
 
   async openScene(dataset: string, scene: number): Promise<void> {
-    this.state = { ...this.state, dataset, scene, agent: null, view: null, time_s: 0, pinned: null };
+    this.state = { ...this.state, dataset, scene, agent: null, agents: [], view: null, time_s: 0, pinned: null };
     this.state.spec = { ...this.state.spec, tokens: null };
     // A point in one scene means nothing in another.
-    if (this.rows === null || this.goal) this.setSpecObjective([], "");
+    if (this.rows === null || goalsOf(this.rows, this.known).length) this.setSpecObjective([], "");
     this.pinnedPlan = null;
     this.remember("push");
     await this.loadScene();
@@ -136,6 +158,7 @@ export class App {
       this.onNotice(`${id} is not there now: only road users at time 0 can be planned for`, "error");
       return;
     }
+    if (this.isJoint) return this.chooseJointAgent(id);
     this.state = { ...this.state, agent: id, pinned: null, spec: { ...this.state.spec, tokens: null } };
     if (this.goal) this.setSpecObjective([], "");
     this.pinnedPlan = null;
@@ -145,11 +168,60 @@ export class App {
     this.replan();
   }
 
-  /** The goal was clicked, dragged or dropped. */
-  moveGoal(point: Point, phase: "click" | "drag" | "drop", time: number): void {
+  /** Plans for several agents, beginning with the chosen one, or for that one alone again. */
+  setJoint(isJoint: boolean): void {
+    if (isJoint === this.isJoint || !this.agent || (isJoint && !this.about.joint)) return;
+    this.state = { ...this.state, agent: this.agent, agents: isJoint ? [this.agent] : [] };
+    this.forgetPlans();
+    this.setSpecObjective([], "");
+    this.remember("push");
+    this.changed("agent", "draws", "pinned", "objective", "plan");
+    this.replan();
+  }
+
+  /** The goals of a joint plan that is left without an agent go with it. */
+  removeJointAgent(id: string): void {
+    const agents = this.state.agents.filter((agent) => agent !== id);
+    if (!agents.length) return this.setJoint(false);
+    this.state = { ...this.state, agents, agent: this.agent === id ? agents[0]! : this.agent };
+    this.forgetPlans();
+    const rows = (this.rows ?? []).filter((row) => row.agent !== id);
+    const kept = rows.map((row, index) => (index === 0 ? { ...row, joined: "first" as const } : row));
+    this.setSpecObjective(kept, rowsToText(kept, this.known));
+    this.remember("push");
+    this.changed("agent", "draws", "pinned", "objective");
+    this.replan();
+  }
+
+  private chooseJointAgent(id: string): void {
+    const isNew = !this.state.agents.includes(id);
+    if (isNew && this.state.agents.length >= this.about.limits.max_agents) {
+      this.onNotice(`A joint plan has at most ${this.about.limits.max_agents} agents: remove one first`, "error");
+      return;
+    }
+    this.state = { ...this.state, agent: id, agents: isNew ? [...this.state.agents, id] : this.state.agents };
+    if (isNew) this.forgetPlans();
+    this.remember("push");
+    this.changed("agent", "draws", "pinned", "objective");
+    if (isNew) this.replan();
+  }
+
+  /** What was planned for other agents does not count any more. */
+  private forgetPlans(): void {
+    this.state = { ...this.state, pinned: null, spec: { ...this.state.spec, tokens: null } };
+    this.pinnedPlan = this.draws = this.plan = null;
+    this.prefixPlans = [];
+  }
+
+  /** The goal was clicked, dragged or dropped; in a joint plan that of an agent, by default of the chosen one. */
+  moveGoal(point: Point, phase: "click" | "drag" | "drop", time: number, agent: string | null = null): void {
     if (!this.agent) return;
     this.isGoalMoving = phase === "drag";
-    const rows = withGoal(this.rows, point, this.known);
+    if (this.isJoint && agent !== null && agent !== this.agent) {
+      this.state = { ...this.state, agent };
+      this.changed("agent");
+    }
+    const rows = withGoal(this.rows, point, this.known, this.isJoint ? this.agent : null);
     this.setSpecObjective(rows, rowsToText(rows, this.known));
     this.state.spec = { ...this.state.spec, tokens: null };
     if (phase !== "drag") this.remember("push");
@@ -303,11 +375,12 @@ export class App {
 
   /** The request of a plan that was searched for. */
   request(spec: PlanSpec = this.state.spec): PlanRequest {
-    return { ...this.choice(), objective: spec.objective, ...spec.settings, with_search: true };
+    const gate = spec.settings.gate && Object.keys(this.model.sigma_max_m).length > 0; // a model without limits has no gate
+    return { ...this.choice(), objective: spec.objective, ...spec.settings, gate, with_search: true };
   }
 
-  choice(): { dataset: string; scene: number; agent: string | null } {
-    return { dataset: this.state.dataset, scene: this.state.scene, agent: this.agent };
+  choice(): { dataset: string; scene: number; agent: string | null; agents: string[] } {
+    return { dataset: this.state.dataset, scene: this.state.scene, agent: this.agent, agents: this.state.agents };
   }
 
   /** Runs something that asks the server; a problem becomes a notice. */
@@ -334,6 +407,7 @@ export class App {
       dataset,
       scene: dataset === "sumo-crossings" ? 3 : 0, // a crossing where every way is open
       agent: null,
+      agents: [],
       spec: emptySpec(),
       pinned: null,
       time_s: 0,
@@ -373,7 +447,14 @@ export class App {
       return;
     }
     this.isLoading = false;
-    if (this.state.agent && !this.scene.tracks.some((track) => track.id === this.state.agent)) this.state.agent = null;
+    const isThere = (id: string): boolean => this.scene!.tracks.some((track) => track.id === id);
+    if (this.state.agent && !isThere(this.state.agent)) this.state.agent = null;
+    if (this.isJoint && !this.about.joint) {
+      this.onNotice(this.about.joint_problem ?? "There is no joint model.", "error");
+      this.state.agents = [];
+    }
+    this.state.agents = this.state.agents.filter(isThere).slice(0, this.about.limits.max_agents);
+    if (this.isJoint && !this.state.agents.includes(this.agent ?? "")) this.state.agent = this.state.agents[0]!;
     this.changed("scene", "agent", "objective", "time", "draws", "drive", "tab");
     if (this.state.view) this.showView(this.state.view);
     else this.fitView();
@@ -440,9 +521,10 @@ export class App {
       return void this.decode(() => server.decode({ ...this.choice(), tokens, levels: settings.levels }), began);
     }
     if (spec.objective && !this.objectiveProblem) return this.live.request(this.request(), began);
-    if (!spec.objective && this.about.model.has_prior) {
-      // Without an objective: what the model expects.
+    if (!spec.objective && this.model.has_prior) {
+      // Without an objective: what the model expects. There are too many joint codes to rate them all: a search.
       return void this.decode(async () => {
+        if (this.isJoint) return { ...(await server.plan({ ...this.request(emptySpec()), objective: "likelihood", with_search: false })), objective: null };
         const { plans } = await server.draw({ ...this.choice(), how: "most-likely", count: 1, seed: 0, temperature: 1 });
         return plans[0]!;
       }, began);
@@ -464,7 +546,7 @@ export class App {
   }
 
   private receivePlan(plan: PlanData, began: number): void {
-    if (plan.agent !== this.agent) return;
+    if ([plan.agent, ...plan.others.map((other) => other.agent)].join("\n") !== this.planned.join("\n")) return; // of other agents
     this.decodeNumber++;
     this.plan = plan;
     this.planProblem = null;

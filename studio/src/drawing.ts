@@ -14,6 +14,9 @@ export interface Ink {
   ratio: number; // device pixels per pixel
 }
 
+/** The trajectory of an agent: of a plan, or of another agent of a joint plan. */
+export type Planned = Pick<PlanData, "agent" | "trajectory">;
+
 type Line = { x_m: number[]; y_m: number[] };
 
 function trace(path: Path2D, line: Line, close = false): void {
@@ -311,7 +314,7 @@ export function dot(ink: Ink, x: number, y: number, radius: number, colour: stri
 }
 
 /** The band of one standard deviation: the union of its ellipses along the plan. */
-export function drawBand(ink: Ink, plan: PlanData, headingNow: number, colour: string): void {
+export function drawBand(ink: Ink, plan: Planned, headingNow: number, colour: string): void {
   const { context } = ink;
   const { x_m: xs, y_m: ys, std_along_m: along, std_across_m: across } = plan.trajectory;
   worldTransform(ink);
@@ -328,7 +331,7 @@ export function drawBand(ink: Ink, plan: PlanData, headingNow: number, colour: s
 }
 
 /** A plan: a line, and a dot for every second. */
-export function drawPlan(ink: Ink, start: { x: number; y: number }, plan: PlanData, colour: string, dt_s: number): void {
+export function drawPlan(ink: Ink, start: { x: number; y: number }, plan: Planned, colour: string, dt_s: number): void {
   const { x_m: xs, y_m: ys } = plan.trajectory;
   strokeLine(ink, { x_m: [start.x, ...xs], y_m: [start.y, ...ys] }, { colour, width: 3.5, casing: true });
   const every = Math.max(1, Math.round(1 / dt_s));
@@ -336,8 +339,13 @@ export function drawPlan(ink: Ink, start: { x: number; y: number }, plan: PlanDa
   dot(ink, xs.at(-1)!, ys.at(-1)!, 5, colour);
 }
 
+/** The candidate as each agent of a joint plan would drive it, the first agent's first. */
+export function perAgent(candidate: Candidate): Candidate[] {
+  return [candidate, ...candidate.others.map((other) => ({ ...candidate, ...other }))];
+}
+
 /** A candidate of the search in the colour of its rank; those that the gate rejected are grey and dashed. */
-export function drawCandidate(
+function drawCandidate(
   ink: Ink,
   start: { x: number; y: number },
   candidate: Candidate,
@@ -355,6 +363,34 @@ export function drawCandidate(
     casing: style.isHighlighted,
   });
   dot(ink, candidate.x_m.at(-1)!, candidate.y_m.at(-1)!, style.isHighlighted ? 5 : candidate.is_kept ? 4 : 2.6, colour);
+}
+
+/** The trajectories of all agents of a plan. */
+export function plansOf(plan: PlanData): Planned[] {
+  return [plan, ...plan.others];
+}
+
+/** Where agents are now, by their ids; null where one is not there. */
+export function startsOf(scene: SceneData, agents: string[]): (ReturnType<typeof boxAt> | null)[] {
+  return agents.map((agent) => {
+    const track = scene.tracks.find((one) => one.id === agent);
+    return track ? boxAt(track, scene.current_step) : null;
+  });
+}
+
+/** The candidate of each agent; of a joint plan paler, as there are several times as many lines. */
+export function drawJointCandidate(
+  ink: Ink,
+  starts: ReturnType<typeof startsOf>,
+  candidate: Candidate,
+  count: number,
+  style: { isHighlighted: boolean; alpha: number },
+): void {
+  const agents = perAgent(candidate);
+  const alpha = agents.length > 1 && !style.isHighlighted ? 0.55 * style.alpha : style.alpha;
+  for (const [index, one] of agents.entries()) {
+    if (starts[index]) drawCandidate(ink, starts[index], one, count, { ...style, alpha });
+  }
 }
 
 /** The goal: a ring with a cross, big enough to grab. */

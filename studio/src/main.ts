@@ -3,6 +3,7 @@
 import { server, ServerError } from "./api";
 import { App } from "./app";
 import { fill, h, icon } from "./dom";
+import { agentsPanel } from "./panels/agents";
 import { drivePanel } from "./panels/drive";
 import { header } from "./panels/header";
 import { clearObjective, objectivePanel, settingsPanel } from "./panels/objective";
@@ -24,7 +25,7 @@ function page(app: App): HTMLElement {
   const look = () => ({ palette: app.palette, theme: app.theme });
   const listener = {
     onAgent: (id: string) => app.chooseAgent(id),
-    onGoal: (point: { x: number; y: number }, phase: "click" | "drag" | "drop", time: number) => app.moveGoal(point, phase, time),
+    onGoal: (point: { x: number; y: number }, phase: "click" | "drag" | "drop", time: number, agent: string | null) => app.moveGoal(point, phase, time, agent),
     onHover: (candidate: App["highlighted"]) => app.hover(candidate),
     onView: () => app.viewMoved(),
   };
@@ -51,13 +52,14 @@ function page(app: App): HTMLElement {
       tracks: drive ? drive.tracks : scene.tracks,
       step: drive ? Math.min(app.step, drive.num_steps - 1) : app.step,
       agent: drive ? (scene.tracks.find((track) => track.is_ego)?.id ?? null) : app.agent,
+      planned: drive ? scene.tracks.filter((track) => track.is_ego).map((track) => track.id) : app.planned,
       plan: drive ? null : isPinned ? app.pinnedPlan : plan,
       planColour: isPinned ? "pinned" : "plan",
       steps: drive ? [] : steps,
       highlighted: isPinned || drive ? null : app.highlighted,
       samples: isPrior && !drive ? app.draws!.plans.map((one, index) => ({ plan: one, share: app.draws!.counts[index]! / total })) : [],
       highlightedSample: app.highlightedDraw,
-      goal: isPinned || drive || shownState.spec.tokens ? null : app.goal,
+      goals: isPinned || drive || shownState.spec.tokens ? [] : app.goals,
       drivenPlan: drive ? (drive.plans[Math.min(later, drive.plans.length - 1)] ?? null) : null,
       band: shown.band,
       recorded: shown.recorded,
@@ -73,7 +75,7 @@ function page(app: App): HTMLElement {
     state.hidden = app.scene !== null && !app.isLoading;
     fill(state, app.isLoading ? "Loading the scene…" : app.scene ? "" : (app.planProblem ?? "This scene cannot be shown."));
     hint.hidden = app.state.spec.objective !== "" || app.state.tab !== "plan" || !app.scene || app.state.spec.tokens !== null;
-    hint.textContent = app.agent ? `Click where ${app.agent} should be in ${app.about.model.horizon_s} s` : "Click a road user to plan for it";
+    hint.textContent = app.agent ? `Click where ${app.agent} should be in ${app.model.horizon_s} s${app.isJoint ? ", or another road user to add it" : ""}` : "Click a road user to plan for it";
     for (const [canvas, isPinned] of [[pinned, true], [main, false]] as const) {
       const frame = !isPinned || isSplit ? frameOf(isPinned) : null;
       if (frame) canvas.show(frame);
@@ -109,7 +111,7 @@ function page(app: App): HTMLElement {
 
 function sidePanel(app: App): HTMLElement {
   const panels: Record<PageState["tab"], HTMLElement> = {
-    plan: h("div", { role: "tabpanel", id: "panel-plan" }, objectivePanel(app), settingsPanel(app), resultPanel(app)),
+    plan: h("div", { role: "tabpanel", id: "panel-plan" }, agentsPanel(app), objectivePanel(app), settingsPanel(app), resultPanel(app)),
     prior: h("div", { role: "tabpanel", id: "panel-prior" }, priorPanel(app)),
     drive: h("div", { role: "tabpanel", id: "panel-drive" }, drivePanel(app)),
   };
@@ -132,19 +134,22 @@ function layerSwitches(app: App): HTMLElement {
       "aria-label": "Which candidates are drawn",
       onchange: () => app.setShown({ candidates: candidates.value === "all" || candidates.value === "none" ? candidates.value : Number(candidates.value) }),
     },
-    h("option", { value: "all" }, "all candidates"),
-    ...Array.from({ length: app.about.model.num_tokens }, (_, index) => h("option", { value: index + 1 }, `of token ${index + 1}`)),
-    h("option", { value: "none" }, "plan only"),
   );
   const boxes = (["band", "recorded", "names"] as const).map((name) => {
     const box = h("input", { type: "checkbox", onchange: () => app.setShown({ [name]: box.checked }) });
     return { name, box };
   });
+  let numTokens = 0;
   const update = (): void => {
+    if (app.model.num_tokens !== numTokens) {
+      numTokens = app.model.num_tokens;
+      const ofTokens = Array.from({ length: numTokens }, (_, index) => h("option", { value: index + 1 }, `of token ${index + 1}`));
+      fill(candidates, h("option", { value: "all" }, "all candidates"), ...ofTokens, h("option", { value: "none" }, "plan only"));
+    }
     candidates.value = String(app.state.shown.candidates);
     for (const { name, box } of boxes) box.checked = app.state.shown[name];
   };
-  app.listen(["look", "scene"], update);
+  app.listen(["look", "scene", "agent"], update);
   update();
   return h("div", { class: "layers" }, candidates, ...boxes.map(({ name, box }) => h("label", {}, box, { band: "uncertainty", recorded: "recorded", names: "names" }[name])));
 }

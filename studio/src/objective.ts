@@ -21,9 +21,14 @@ export function rowsToText(rows: ObjectiveRow[], known: Map<string, ObjectiveInf
     .map((row, index) => {
       const joined = index === 0 ? "" : ` ${row.joined === "first" ? "+" : row.joined} `;
       const weight = row.weight === 1 ? "" : `${numberText(row.weight)} * `;
-      return joined + weight + rowText(row, known.get(row.name));
+      return joined + weight + ownerText(row) + rowText(row, known.get(row.name));
     })
     .join("");
+}
+
+/** Whose the line is, in a joint plan. */
+function ownerText(row: ObjectiveRow): string {
+  return row.agent !== null ? `agent(${row.agent}): ` : row.is_for_all ? "all: " : "";
 }
 
 function rowText(row: ObjectiveRow, info: ObjectiveInfo | undefined): string {
@@ -49,23 +54,36 @@ export function hasPoint(row: ObjectiveRow, info: ObjectiveInfo | undefined): bo
   return names.has("x_m") && names.has("y_m") && row.arguments["frame"] !== "agent";
 }
 
-/** The point of the first line that has one. */
-export function goalOf(rows: ObjectiveRow[] | null, known: Map<string, ObjectiveInfo>): { x: number; y: number } | null {
-  for (const row of rows ?? []) {
-    const { x_m: x, y_m: y } = row.arguments;
-    if (hasPoint(row, known.get(row.name)) && typeof x === "number" && typeof y === "number") return { x, y };
-  }
-  return null;
+export interface Goal {
+  agent: string | null; // null: the line does not say whose it is
+  x: number;
+  y: number;
 }
 
-/** The lines with the first point moved; without a line that has a point, a goal replaces them. */
+/** The points of all lines that have one. */
+export function goalsOf(rows: ObjectiveRow[] | null, known: Map<string, ObjectiveInfo>): Goal[] {
+  return (rows ?? []).flatMap((row) => {
+    const { x_m: x, y_m: y } = row.arguments;
+    return hasPoint(row, known.get(row.name)) && typeof x === "number" && typeof y === "number" ? [{ agent: row.agent, x, y }] : [];
+  });
+}
+
+/** The lines with the first point moved; without a line that has a point, a goal replaces them.
+ *
+ * In a joint plan the point is that of `agent`; without one, a goal is added to the lines, and to none a rule for all.
+ */
 export function withGoal(
   rows: ObjectiveRow[] | null,
   goal: { x: number; y: number },
   known: Map<string, ObjectiveInfo>,
+  agent: string | null = null,
 ): ObjectiveRow[] {
   const point = { x_m: Number(goal.x.toFixed(2)), y_m: Number(goal.y.toFixed(2)) };
-  const index = (rows ?? []).findIndex((row) => hasPoint(row, known.get(row.name)));
+  const index = (rows ?? []).findIndex((row) => row.agent === agent && hasPoint(row, known.get(row.name)));
+  if (agent !== null && (!rows?.length || index < 0)) {
+    const added = { ...newRow("goal-point", rows?.length ? "+" : "first", point), agent };
+    return rows?.length ? [...rows, added] : [added, { ...newRow("no-collision", "+"), is_for_all: true }];
+  }
   if (rows === null || index < 0) return [newRow("goal-point", "first", point)];
   return rows.map((row, place) =>
     place === index ? { ...row, arguments: { ...without(row.arguments, "distance_m"), ...point } } : row,
@@ -73,7 +91,7 @@ export function withGoal(
 }
 
 export function newRow(name: string, joined: ObjectiveRow["joined"], given: Record<string, Argument> = {}): ObjectiveRow {
-  return { joined, weight: 1, name, arguments: given };
+  return { joined, weight: 1, agent: null, is_for_all: false, name, arguments: given };
 }
 
 /** A line with what the parser insists on. */

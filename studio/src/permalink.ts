@@ -21,6 +21,7 @@ export interface PageState {
   dataset: string;
   scene: number;
   agent: string | null;
+  agents: string[]; // planned for jointly; empty: `agent` alone
   spec: PlanSpec;
   pinned: PlanSpec | null;
   time_s: number;
@@ -55,6 +56,7 @@ export function encodeState(state: PageState): string {
   const words = new URLSearchParams();
   words.set("scene", `${state.dataset}/${state.scene}`);
   if (state.agent !== null) words.set("agent", state.agent);
+  for (const agent of state.agents) words.append("joint", agent);
   for (const [name, value] of specWords(state.spec)) words.set(name, value);
   if (state.pinned) words.set("pinned", new URLSearchParams(specWords(state.pinned)).toString() || "nothing");
   if (state.time_s !== 0) words.set("time", String(Number(state.time_s.toFixed(1))));
@@ -84,6 +86,7 @@ export function decodeState(hash: string): PageState | null {
     dataset: place.slice(0, cut),
     scene,
     agent: words.get("agent"),
+    agents: [...new Set(words.getAll("joint"))],
     spec: decodeSpec(words),
     pinned: pinned === null ? null : decodeSpec(new URLSearchParams(pinned === "nothing" ? "" : pinned)),
     time_s: finiteOr(words.get("time"), 0),

@@ -8,16 +8,20 @@ import {
   dot,
   drawBand,
   drawBox,
-  drawCandidate,
+  drawJointCandidate,
   drawGoal,
   drawPlan,
   drawScale,
   label,
   MapPaths,
+  perAgent,
+  plansOf,
+  startsOf,
   strokeLine,
   type Ink,
   type Palette,
 } from "./drawing";
+import type { Goal } from "./objective";
 import type { Theme } from "./ramp";
 import { distanceTo, inBox, type Point, type Viewport } from "./viewport";
 
@@ -31,13 +35,14 @@ export interface Frame {
   tracks: Track[]; // those of the scene, or of a drive
   step: number;
   agent: string | null;
+  planned: string[]; // ids of all agents that are planned for; more than one in a joint plan
   plan: PlanData | null;
   planColour: "plan" | "pinned";
   steps: PlanData["search"]; // whose candidates are shown
   highlighted: Candidate | null;
   samples: { plan: PlanData; share: number }[];
   highlightedSample: number | null;
-  goal: Point | null;
+  goals: Goal[];
   drivenPlan: { x_m: number[]; y_m: number[] } | null;
   band: boolean;
   recorded: boolean;
@@ -46,7 +51,7 @@ export interface Frame {
 
 export interface CanvasListener {
   onAgent(id: string): void;
-  onGoal(point: Point, phase: "click" | "drag" | "drop", time: number): void;
+  onGoal(point: Point, phase: "click" | "drag" | "drop", time: number, agent: string | null): void;
   onHover(candidate: Candidate | null): void;
   onView(): void;
 }
@@ -60,7 +65,7 @@ export class SceneCanvas {
   private paths: MapPaths | null = null;
   private pathsOf: SceneData | null = null;
   private frame: Frame | null = null;
-  private pressed: { x: number; y: number; target: "goal" | "world"; hasMoved: boolean } | null = null;
+  private pressed: { x: number; y: number; goal: Goal | null; hasMoved: boolean } | null = null;
   private hoveredTrack: Track | null = null;
 
   constructor(
@@ -109,58 +114,70 @@ export class SceneCanvas {
     const ink: Ink = { context: this.context, viewport: this.viewport, ratio: window.devicePixelRatio || 1, ...this.look() };
     clear(ink);
     this.paths!.draw(ink, frame.step, "full");
-    const chosen = frame.scene.tracks.find((track) => track.id === frame.agent);
-    const start = chosen ? boxAt(chosen, frame.scene.current_step) : null;
-    if (frame.recorded && chosen) drawRecorded(ink, frame.scene, chosen);
-    if (frame.plan && start && frame.band) drawBand(ink, frame.plan, start.heading, ink.palette[frame.planColour]!);
-    if (start) {
-      for (const [index, sample] of frame.samples.entries()) {
-        const isHighlighted = index === frame.highlightedSample;
-        const { x_m, y_m } = sample.plan.trajectory;
-        strokeLine(ink, { x_m: [start.x, ...x_m], y_m: [start.y, ...y_m] }, {
-          colour: ink.palette["sample"]!,
-          width: isHighlighted ? 4 : 1.2 + 4 * sample.share,
-          alpha: isHighlighted ? 1 : 0.75,
-          casing: isHighlighted,
-        });
-        dot(ink, x_m.at(-1)!, y_m.at(-1)!, isHighlighted ? 5 : 3, ink.palette["sample"]!);
+    const starts = startsOf(frame.scene, frame.plan ? plansOf(frame.plan).map((one) => one.agent) : frame.planned);
+    if (frame.recorded) {
+      for (const track of frame.scene.tracks) if (frame.planned.includes(track.id)) drawRecorded(ink, frame.scene, track);
+    }
+    if (frame.plan && frame.band) {
+      for (const [index, one] of plansOf(frame.plan).entries()) {
+        if (starts[index]) drawBand(ink, one, starts[index].heading, ink.palette[frame.planColour]!);
       }
-      for (const step of frame.steps) {
-        // The worst first, so that the best lie on top.
-        for (const candidate of [...step.candidates].reverse()) {
-          drawCandidate(ink, start, candidate, step.num_candidates, { isHighlighted: false, alpha: 0.75 });
-        }
+    }
+    for (const [index, sample] of frame.samples.entries()) this.drawSample(ink, frame, sample, index === frame.highlightedSample);
+    for (const step of frame.steps) {
+      // The worst first, so that the best lie on top.
+      for (const candidate of [...step.candidates].reverse()) drawJointCandidate(ink, starts, candidate, step.num_candidates, { isHighlighted: false, alpha: 0.75 });
+    }
+    if (frame.plan) {
+      for (const [index, one] of plansOf(frame.plan).entries()) {
+        if (starts[index]) drawPlan(ink, starts[index], one, ink.palette[frame.planColour]!, frame.scene.dt_s);
       }
-      if (frame.plan) drawPlan(ink, start, frame.plan, ink.palette[frame.planColour]!, frame.scene.dt_s);
-      if (frame.highlighted) {
-        const count = frame.steps.find((step) => step.depth === frame.highlighted!.tokens.length)?.num_candidates ?? 8;
-        drawCandidate(ink, start, frame.highlighted, count, { isHighlighted: true, alpha: 1 });
-      }
+    }
+    if (frame.highlighted) {
+      const count = frame.steps.find((step) => step.depth === frame.highlighted!.tokens.length)?.num_candidates ?? 8;
+      drawJointCandidate(ink, starts, frame.highlighted, count, { isHighlighted: true, alpha: 1 });
     }
     if (frame.drivenPlan) strokeLine(ink, frame.drivenPlan, { colour: ink.palette["plan"]!, width: 3, casing: true });
     this.drawTracks(ink, frame);
-    if (frame.goal) drawGoal(ink, frame.goal, this.pressed?.target === "goal");
+    for (const goal of frame.goals) {
+      drawGoal(ink, goal, this.pressed?.goal?.agent === goal.agent && this.pressed.goal !== null);
+      if (frame.planned.length > 1) label(ink, goal.x, goal.y + 8 / this.viewport.scale, goal.agent ?? "");
+    }
     drawScale(ink);
+  }
+
+  private drawSample(ink: Ink, frame: Frame, sample: Frame["samples"][number], isHighlighted: boolean): void {
+    const plans = plansOf(sample.plan);
+    for (const [index, start] of startsOf(frame.scene, plans.map((one) => one.agent)).entries()) {
+      if (!start) continue;
+      const { x_m, y_m } = plans[index]!.trajectory;
+      strokeLine(ink, { x_m: [start.x, ...x_m], y_m: [start.y, ...y_m] }, {
+        colour: ink.palette["sample"]!,
+        width: isHighlighted ? 4 : 1.2 + 4 * sample.share,
+        alpha: isHighlighted ? 1 : 0.75,
+        casing: isHighlighted,
+      });
+      dot(ink, x_m.at(-1)!, y_m.at(-1)!, isHighlighted ? 5 : 3, ink.palette["sample"]!);
+    }
   }
 
   private drawTracks(ink: Ink, frame: Frame): void {
     for (const track of frame.tracks) {
       const box = boxAt(track, frame.step);
       if (!box) continue;
-      const isSelected = track.id === frame.agent;
-      const colour = ink.palette[isSelected ? "ego" : track.kind]!;
-      drawBox(ink, box, { colour, kind: track.kind, isSelected });
+      const colour = ink.palette[frame.planned.includes(track.id) ? "ego" : track.kind]!;
+      drawBox(ink, box, { colour, kind: track.kind, isSelected: track.id === frame.agent });
       if (frame.names || track === this.hoveredTrack) label(ink, box.x, box.y + box.width / 2, track.id);
     }
     const later = frame.step - frame.scene.current_step;
-    const chosen = frame.scene.tracks.find((track) => track.id === frame.agent);
-    if (frame.plan && chosen && later > 0) {
-      const { x_m, y_m, heading_rad } = frame.plan.trajectory;
+    if (!frame.plan || later <= 0) return;
+    for (const { agent, trajectory } of plansOf(frame.plan)) {
+      const track = frame.scene.tracks.find((one) => one.id === agent);
+      const { x_m, y_m, heading_rad } = trajectory;
       const index = Math.min(x_m.length - 1, Math.round(later) - 1);
-      if (index >= 0) {
-        const box = { x: x_m[index]!, y: y_m[index]!, heading: heading_rad[index]!, length: chosen.length_m, width: chosen.width_m };
-        drawBox(ink, box, { colour: ink.palette[frame.planColour]!, kind: chosen.kind });
-      }
+      if (!track || index < 0) continue;
+      const box = { x: x_m[index]!, y: y_m[index]!, heading: heading_rad[index]!, length: track.length_m, width: track.width_m };
+      drawBox(ink, box, { colour: ink.palette[frame.planColour]!, kind: track.kind });
     }
   }
 
@@ -174,7 +191,7 @@ export class SceneCanvas {
     const at = this.position(event);
     this.pointers.set(event.pointerId, at);
     this.canvas.setPointerCapture(event.pointerId);
-    this.pressed = { ...at, target: this.isOnGoal(at) ? "goal" : "world", hasMoved: false };
+    this.pressed = { ...at, goal: this.goalAt(at), hasMoved: false };
     this.hover(null, null);
     this.draw();
   }
@@ -195,7 +212,7 @@ export class SceneCanvas {
     }
     this.pressed.hasMoved ||= Math.hypot(at.x - this.pressed.x, at.y - this.pressed.y) > CLICK_PX;
     if (!this.pressed.hasMoved) return;
-    if (this.pressed.target === "goal") this.listener.onGoal(this.viewport.toWorld(at.x, at.y), "drag", event.timeStamp);
+    if (this.pressed.goal) this.listener.onGoal(this.viewport.toWorld(at.x, at.y), "drag", event.timeStamp, this.pressed.goal.agent);
     else {
       this.viewport.pan(at.x - before.x, at.y - before.y);
       this.listener.onView();
@@ -209,12 +226,12 @@ export class SceneCanvas {
     if (!pressed || this.pointers.size) return;
     this.pressed = null;
     const world = this.viewport.toWorld(at.x, at.y);
-    if (pressed.target === "goal") {
-      if (pressed.hasMoved) this.listener.onGoal(world, "drop", event.timeStamp);
+    if (pressed.goal) {
+      if (pressed.hasMoved) this.listener.onGoal(world, "drop", event.timeStamp, pressed.goal.agent);
     } else if (!pressed.hasMoved && event.type === "pointerup") {
       const track = this.trackAt(world);
       if (track) this.listener.onAgent(track.id);
-      else this.listener.onGoal(world, "click", event.timeStamp);
+      else this.listener.onGoal(world, "click", event.timeStamp, null);
     }
     this.draw();
   }
@@ -226,11 +243,15 @@ export class SceneCanvas {
     this.listener.onView();
   }
 
-  private isOnGoal(at: Point): boolean {
-    const goal = this.frame?.goal;
-    if (!goal) return false;
-    const point = this.viewport.toScreen(goal.x, goal.y);
-    return Math.hypot(point.x - at.x, point.y - at.y) <= GRAB_PX;
+  /** The goal within reach of the pointer; of several the nearest. */
+  private goalAt(at: Point): Goal | null {
+    let [nearest, found] = [GRAB_PX, null as Goal | null];
+    for (const goal of this.frame?.goals ?? []) {
+      const point = this.viewport.toScreen(goal.x, goal.y);
+      const distance = Math.hypot(point.x - at.x, point.y - at.y);
+      if (distance <= nearest) [nearest, found] = [distance, goal];
+    }
+    return found;
   }
 
   private trackAt(world: Point): Track | null {
@@ -248,13 +269,13 @@ export class SceneCanvas {
     const world = this.viewport.toWorld(at.x, at.y);
     const track = this.trackAt(world);
     let [nearest, found] = [HOVER_PX / this.viewport.scale, null as Candidate | null];
-    if (!track && !this.isOnGoal(at)) {
+    if (!track && !this.goalAt(at)) {
       for (const candidate of frame.steps.flatMap((step) => step.candidates)) {
-        const distance = distanceTo(world, candidate.x_m, candidate.y_m);
+        const distance = Math.min(...perAgent(candidate).map((one) => distanceTo(world, one.x_m, one.y_m)));
         if (distance < nearest) [nearest, found] = [distance, candidate];
       }
     }
-    this.canvas.style.cursor = this.isOnGoal(at) ? "grab" : track ? "pointer" : "crosshair";
+    this.canvas.style.cursor = this.goalAt(at) ? "grab" : track ? "pointer" : "crosshair";
     this.hover(track, found, at);
   }
 

@@ -175,7 +175,7 @@ export interface paths {
         put?: never;
         /**
          * Export
-         * @description The same plan in the library's own JSON, which `Plan.from_json` reads.
+         * @description The same plan in the library's own JSON, which `Plan.from_json` reads; a list of them if it is joint.
          */
         post: operations["export_api_v1_plans_export_post"];
         delete?: never;
@@ -316,6 +316,13 @@ export interface components {
             /** Version */
             version: string;
             model: components["schemas"]["ModelReply"];
+            /** @description the model that plans for several agents; null: there is none */
+            joint: components["schemas"]["ModelReply"] | null;
+            /**
+             * Joint Problem
+             * @description why there is none
+             */
+            joint_problem: string | null;
             /** Datasets */
             datasets: components["schemas"]["DatasetReply"][];
             /** Objectives */
@@ -334,6 +341,12 @@ export interface components {
                     [key: string]: string;
                 };
             };
+        };
+        /** AgentPlanReply */
+        AgentPlanReply: {
+            /** Agent */
+            agent: string;
+            trajectory: components["schemas"]["TrajectoryReply"];
         };
         /** CandidateReply */
         CandidateReply: {
@@ -369,6 +382,11 @@ export interface components {
             x_m: number[];
             /** Y M */
             y_m: number[];
+            /**
+             * Others
+             * @description of a joint plan: the other agents, in the order of the plan's
+             */
+            others: components["schemas"]["PolylineReply"][];
         };
         /** CodeReply */
         CodeReply: {
@@ -403,6 +421,12 @@ export interface components {
              * @description id of the track; null: the ego, else the first track to predict
              */
             agent?: string | null;
+            /**
+             * Agents
+             * @description ids of tracks that are planned for at once, by the joint model; they replace `agent`
+             * @default []
+             */
+            agents: string[];
             /** Tokens */
             tokens: number[];
             /**
@@ -438,6 +462,12 @@ export interface components {
              * @description id of the track; null: the ego, else the first track to predict
              */
             agent?: string | null;
+            /**
+             * Agents
+             * @description ids of tracks that are planned for at once, by the joint model; they replace `agent`
+             * @default []
+             */
+            agents: string[];
             /**
              * How
              * @default samples
@@ -572,6 +602,12 @@ export interface components {
              */
             agent?: string | null;
             /**
+             * Agents
+             * @description ids of tracks that are planned for at once, by the joint model; they replace `agent`
+             * @default []
+             */
+            agents: string[];
+            /**
              * Levels
              * @default 2
              */
@@ -607,6 +643,11 @@ export interface components {
             max_deadline_s: number;
             /** Max Draws */
             max_draws: number;
+            /**
+             * Max Agents
+             * @description that are planned for jointly
+             */
+            max_agents: number;
         };
         /** LineReply */
         LineReply: {
@@ -673,6 +714,11 @@ export interface components {
             parameters: components["schemas"]["ParameterReply"][];
             /** Differentiable */
             differentiable: boolean;
+            /**
+             * Only Joint
+             * @description it compares agents with each other, so that it needs a joint plan
+             */
+            only_joint: boolean;
         };
         /**
          * ObjectiveRow
@@ -686,6 +732,16 @@ export interface components {
             joined: "first" | "+" | "then" | "where";
             /** Weight */
             weight: number;
+            /**
+             * Agent
+             * @description id of the agent of a joint plan that it is for; null: it does not say
+             */
+            agent: string | null;
+            /**
+             * Is For All
+             * @description it is for every agent of a joint plan
+             */
+            is_for_all: boolean;
             /** Name */
             name: string;
             /**
@@ -754,6 +810,11 @@ export interface components {
             objective: string | null;
             trajectory: components["schemas"]["TrajectoryReply"];
             /**
+             * Others
+             * @description the other agents of a joint plan
+             */
+            others: components["schemas"]["AgentPlanReply"][];
+            /**
              * Tokens
              * @description null after refinement: the latents are off the levels
              */
@@ -807,6 +868,12 @@ export interface components {
              * @description id of the track; null: the ego, else the first track to predict
              */
             agent?: string | null;
+            /**
+             * Agents
+             * @description ids of tracks that are planned for at once, by the joint model; they replace `agent`
+             * @default []
+             */
+            agents: string[];
             /** Objective */
             objective: string;
             /**

@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import type { ObjectiveInfo, ObjectiveRow } from "../src/api";
 import { digitsOf, idOf, toggled } from "../src/code";
-import { goalOf, newRowFor, rowsToText, withGoal } from "../src/objective";
+import { goalsOf, newRowFor, rowsToText, withGoal } from "../src/objective";
 import { DEFAULT_SETTINGS, DEFAULT_SHOWN, decodeState, encodeState, type PageState } from "../src/permalink";
 import { costColour, rankShare } from "../src/ramp";
 import { distanceTo, inBox, sampled, sampledAngle, Viewport } from "../src/viewport";
@@ -17,7 +17,7 @@ const KNOWN = new Map<string, ObjectiveInfo>([
     {
       name: "goal-point",
       summary: "",
-      differentiable: true,
+      differentiable: true, only_joint: false,
       parameters: [
         parameter("x_m", "number", true),
         parameter("y_m", "number", true),
@@ -26,19 +26,19 @@ const KNOWN = new Map<string, ObjectiveInfo>([
       ],
     },
   ],
-  ["comfort", { name: "comfort", summary: "", differentiable: true, parameters: [] }],
+  ["comfort", { name: "comfort", summary: "", differentiable: true, only_joint: false, parameters: [] }],
   [
     "speed-profile",
     {
       name: "speed-profile",
       summary: "",
-      differentiable: true,
+      differentiable: true, only_joint: false,
       parameters: [parameter("times_s", "list of numbers", true), parameter("speeds_mps", "list of numbers", true)],
     },
   ],
 ]);
 
-const goalRow: ObjectiveRow = { joined: "first", weight: 1, name: "goal-point", arguments: { x_m: 3, y_m: -4.5 } };
+const goalRow: ObjectiveRow = { joined: "first", weight: 1, agent: null, is_for_all: false, name: "goal-point", arguments: { x_m: 3, y_m: -4.5 } };
 
 describe("tokens as digits", () => {
   it("goes to digits and back for every token of two and three levels", () => {
@@ -59,9 +59,9 @@ describe("objectives", () => {
   it("writes lines as text that the parser reads", () => {
     const rows: ObjectiveRow[] = [
       { ...goalRow, weight: 2 },
-      { joined: "+", weight: 1, name: "comfort", arguments: {} },
-      { joined: "then", weight: 1, name: "speed-profile", arguments: { times_s: [0, 8], speeds_mps: [5, 2.5] } },
-      { joined: "where", weight: 1, name: "goal-point", arguments: { x_m: 1, y_m: 2, at_s: 4 } },
+      { joined: "+", weight: 1, agent: null, is_for_all: false, name: "comfort", arguments: {} },
+      { joined: "then", weight: 1, agent: null, is_for_all: false, name: "speed-profile", arguments: { times_s: [0, 8], speeds_mps: [5, 2.5] } },
+      { joined: "where", weight: 1, agent: null, is_for_all: false, name: "goal-point", arguments: { x_m: 1, y_m: 2, at_s: 4 } },
     ];
     expect(rowsToText(rows, KNOWN)).toBe(
       "2 * goal-point(3, -4.5) + comfort then speed-profile([0, 8], [5, 2.5]) where goal-point(1, 2, at_s=4)",
@@ -69,15 +69,25 @@ describe("objectives", () => {
   });
 
   it("moves the goal of the line that has one, and replaces lines that have none", () => {
-    const rows: ObjectiveRow[] = [{ joined: "first", weight: 1, name: "comfort", arguments: {} }, { ...goalRow, joined: "+" }];
-    expect(goalOf(withGoal(rows, { x: 7.123, y: 8 }, KNOWN), KNOWN)).toEqual({ x: 7.12, y: 8 });
+    const rows: ObjectiveRow[] = [{ joined: "first", weight: 1, agent: null, is_for_all: false, name: "comfort", arguments: {} }, { ...goalRow, joined: "+" }];
+    expect(goalsOf(withGoal(rows, { x: 7.123, y: 8 }, KNOWN), KNOWN)).toEqual([{ agent: null, x: 7.12, y: 8 }]);
     expect(withGoal(rows, { x: 7, y: 8 }, KNOWN)).toHaveLength(2);
     expect(rowsToText(withGoal([rows[0]!], { x: 7, y: 8 }, KNOWN), KNOWN)).toBe("goal-point(7, 8)");
     expect(rowsToText(withGoal(null, { x: 7, y: 8 }, KNOWN), KNOWN)).toBe("goal-point(7, 8)");
   });
 
+  it("gives every agent of a joint plan a goal of its own", () => {
+    const first = withGoal([], { x: 1, y: 2 }, KNOWN, "a.1");
+    expect(rowsToText(first, KNOWN)).toBe("agent(a.1): goal-point(1, 2) + all: no-collision");
+    const both = withGoal(first, { x: 3, y: 4 }, KNOWN, "b");
+    expect(goalsOf(both, KNOWN)).toEqual([{ agent: "a.1", x: 1, y: 2 }, { agent: "b", x: 3, y: 4 }]);
+    expect(rowsToText(withGoal(both, { x: 5, y: 6 }, KNOWN, "a.1"), KNOWN)).toBe(
+      "agent(a.1): goal-point(5, 6) + all: no-collision + agent(b): goal-point(3, 4)",
+    );
+  });
+
   it("does not take a point in the agent's frame for one of the scene", () => {
-    expect(goalOf([{ ...goalRow, arguments: { ...goalRow.arguments, frame: "agent" } }], KNOWN)).toBeNull();
+    expect(goalsOf([{ ...goalRow, arguments: { ...goalRow.arguments, frame: "agent" } }], KNOWN)).toEqual([]);
   });
 
   it("gives a new line what the parser insists on", () => {
@@ -94,6 +104,7 @@ describe("the address", () => {
     dataset: "data/of mine",
     scene: 12,
     agent: "car & trailer",
+    agents: ["car & trailer", "a,b"],
     spec: {
       objective: "2 * goal-point(10, 3) + comfort where road-edge",
       tokens: [5, 0, 7],
@@ -122,6 +133,7 @@ describe("the address", () => {
       spec: { objective: "left-turn", tokens: null, settings: { ...DEFAULT_SETTINGS } },
       pinned: null,
       agent: null,
+      agents: [],
       time_s: 0,
       view: null,
       tab: "plan",

@@ -16,7 +16,10 @@ from waycode.driving import (
     constant_velocity_forecast,
     idm_acceleration,
 )
+from waycode.driving.path import SPACING_M
 from waycode.driving.road import STOP_LINE_MARGIN_M
+
+_STRETCH_BOUNDS = (0.5, 2.0)  # a kink of the path has no meaningful curvature
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -59,6 +62,9 @@ def idm_proposals(
     speed_share: Float[np.ndarray, " K"],
     num_steps: int,
     config: IdmConfig,
+    anticipates: bool = True,
+    leader_every_steps: int = 1,
+    offset_by_own_length: bool = False,
 ) -> Trajectory:
     """K trajectories of the rear axle that follow the route's path behind the vehicle ahead, by IDM.
 
@@ -70,22 +76,37 @@ def idm_proposals(
         speed_share: share of the road's target speed of each proposal.
         num_steps: steps after now.
         config: the IDM's parameters.
+        anticipates: brake before bends and lower limits ahead; otherwise the limit at the ego's place is the target.
+        leader_every_steps: the leader is looked for at every n-th step, the first time at step n - 1. Until then a
+            standing leader is assumed where the ego is: with 2, as in PDM-Closed, every proposal begins by braking.
+        offset_by_own_length: a proposal beside the path runs along its own line, which is shorter or longer in bends;
+            otherwise along the arclength of the path.
     """
     vehicle, dt_s, path = observation.vehicle, observation.scene.dt_s, road.path
     on_path = _on_path(others, path)
     blocking = on_path.blocking(offset_m, half_width_m=vehicle.width_m / 2)  # [K, J, F]
-    red_m = road.red_stop_m(observation.scene)
+    stop_m = road.stops_m(observation.scene)
+    target_mps = road.speed_mps
     start = float(path.project(observation.ego.rear_axle_m)[0][0])
     along = np.full((len(offset_m), num_steps + 1), start)
     speed = np.full((len(offset_m), num_steps + 1), max(0.0, float(observation.ego.speed_mps[0])))
+    if not anticipates:
+        here = int(path.index_at(np.array(start)))
+        limit = float(path.limit_mps[here]) if path.limit_known[here] else config.fallback_speed_mps
+        target_mps = np.full(len(path.points_m), limit)
+    stretch = _stretch(path, offset_m) if offset_by_own_length else np.ones((len(offset_m), len(path.points_m)))
+    leader_at_m, leader_mps = along[:, 0], np.zeros(len(offset_m))
     for step in range(num_steps):
         at, now = along[:, step], speed[:, step]
-        gap, leader_mps = _leader(at, on_path, blocking[:, :, step], step, vehicle=vehicle)
-        stop = _red_light_gap(at, red_m, vehicle)
-        leader_mps, gap = np.where(stop < gap, 0.0, leader_mps), np.minimum(gap, stop)
-        target = speed_share * road.speed_mps[path.index_at(at)]
-        acceleration = idm_acceleration(now, target, gap_m=gap, leader_mps=leader_mps, config=config)
-        along[:, step + 1] = at + dt_s * now
+        if (step + 1) % leader_every_steps == 0:
+            gap, leader_mps = _leader(at, on_path, blocking[:, :, step], step, vehicle=vehicle)
+            stop = _stop_gap(at, stop_m, vehicle)
+            leader_mps, leader_at_m = np.where(stop < gap, 0.0, leader_mps), at + np.minimum(gap, stop)
+        place = path.index_at(at)
+        acceleration = idm_acceleration(
+            now, speed_share * target_mps[place], gap_m=leader_at_m - at, leader_mps=leader_mps, config=config
+        )
+        along[:, step + 1] = at + dt_s * now / stretch[np.arange(len(at)), place]
         speed[:, step + 1] = np.maximum(0.0, now + dt_s * acceleration)
     position, heading = path.pose_at(along, np.broadcast_to(offset_m[:, None], along.shape))
     return Trajectory(position_m=position, heading_rad=heading, speed_mps=speed, point="rear-axle")
@@ -123,6 +144,12 @@ def _on_path(others: Forecast[np.ndarray], path: Path) -> _OnPath:
     )
 
 
+def _stretch(path: Path, offset_m: Float[np.ndarray, " K"]) -> Float[np.ndarray, "K P"]:
+    """Length of lines beside the path relative to the path's own, at each of its points."""
+    curvature_1pm = np.gradient(path.heading_rad, SPACING_M)
+    return np.asarray(np.clip(1 - offset_m[:, None] * curvature_1pm, *_STRETCH_BOUNDS))
+
+
 def _leader(
     at_m: Float[np.ndarray, " K"], on_path: _OnPath, blocking: Bool[np.ndarray, "K J"], step: int, *, vehicle: Vehicle
 ) -> tuple[Float[np.ndarray, " K"], Float[np.ndarray, " K"]]:
@@ -135,9 +162,9 @@ def _leader(
     return gap[np.arange(len(at_m)), nearest], np.maximum(0.0, on_path.speed_mps[nearest, step])
 
 
-def _red_light_gap(
-    at_m: Float[np.ndarray, " K"], red_m: Float[np.ndarray, " r"], vehicle: Vehicle
+def _stop_gap(
+    at_m: Float[np.ndarray, " K"], stop_m: Float[np.ndarray, " r"], vehicle: Vehicle
 ) -> Float[np.ndarray, " K"]:
-    """Gap from the front bumper to the next red light's stop line, which is treated as a standing vehicle."""
-    gap = red_m[None] - at_m[:, None] - vehicle.front_m
+    """Gap from the front bumper to the next place to stop at, which is treated as a standing vehicle."""
+    gap = stop_m[None] - at_m[:, None] - vehicle.front_m
     return np.where(gap > -STOP_LINE_MARGIN_M, gap, np.inf).min(axis=1, initial=np.inf)

@@ -1,10 +1,9 @@
 """PDM-Closed (Dauner et al., 2023): simulates fifteen IDM proposals along the route, scores them, drives the best.
 
-Differences from the original: speed limits and bends ahead are anticipated, an offset proposal runs along the
-centreline's arclength, and the path continues straight where the route ends. Where the map has no drivable areas, the
-road ends at its edges (`DrivableArea`); where it has no speed limits, the target speed is 15 m/s as in the original, or
-the highest speed observed on the same road (`Road.ahead_of`). Lane keeping is measured by the offset from the route's
-centreline, not by lane polygons.
+The default configuration follows the original (tuplan_garage, b51d5d0); `PDM_ADAPTED` has our deviations, each of which
+is an option of `PdmConfig`. Differences without an option: without drivable areas, the road ends at its edges
+(`DrivableArea`); lane keeping and driving direction are measured by the offset from the route's centreline, not by lane
+polygons; the emergency brake is `Tracker.emergency_stop`; the plan has the proposals' 4 s, not 8 s.
 
 Score = no at-fault collision x drivable area x driving direction x (5 progress + 5 TTC + 2 comfort) / 12.
 Axes: K proposals, S samples (0 is now), J others, F >= S + 9 samples of the forecast.
@@ -61,9 +60,27 @@ class PdmConfig:
     emergency_s: float = 2.0  # an at-fault collision this soon triggers the emergency brake ...
     emergency_speed_mps: float = 5.0  # ... at or below this speed
 
+    anticipates: bool = False  # brake before bends and lower limits ahead
+    leader_every_steps: int = 2  # the leader is looked for at every n-th step; with 2 every proposal begins by braking
+    offset_by_own_length: bool = True  # offset proposals run along their own line, not along the centreline's arclength
+    road_tolerance_m: float = 0.0  # a corner this far off the road, or farther, rules a proposal out
+    forgives_start_off_road: bool = False  # an ego that starts off the road may stay there
+
     def __post_init__(self) -> None:
+        if self.leader_every_steps < 1 or self.road_tolerance_m < 0:
+            raise ValueError(f"{self}: expected leader_every_steps of 1 or more, road_tolerance_m of 0 or more")
         if not self.offsets_m or not self.speed_shares or min(self.speed_shares) <= 0:
             raise ValueError(f"{self}: expected at least one offset and one speed share, all shares above 0")
+
+
+# Deviations that suit maps with inferred areas and coarse limits: proposals brake ahead of bends, not at their start.
+PDM_ADAPTED = PdmConfig(
+    anticipates=True,
+    leader_every_steps=1,
+    offset_by_own_length=False,
+    road_tolerance_m=OUTSIDE_TOLERANCE_M,
+    forgives_start_off_road=True,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -95,11 +112,14 @@ class PdmClosed:
             speed_share=np.tile(np.array(config.speed_shares), len(config.offsets_m)),
             num_steps=num_steps,
             config=config.idm,
+            anticipates=config.anticipates,
+            leader_every_steps=config.leader_every_steps,
+            offset_by_own_length=config.offset_by_own_length,
         )
         start = observation.ego.repeated(len(proposals.heading_rad))
         simulated = self.tracker.follow(start, proposals, num_steps=num_steps, vehicle=vehicle, dt_s=dt_s)
         scores = score_proposals(
-            Trajectory.of_states([start, *simulated]), others, road=state, vehicle=vehicle, dt_s=dt_s
+            Trajectory.of_states([start, *simulated]), others, road=state, vehicle=vehicle, dt_s=dt_s, config=config
         )
         best = int(scores.total.argmax())
         is_slow = float(observation.ego.speed_mps[0]) <= config.emergency_speed_mps
@@ -117,7 +137,13 @@ class ProposalScores:
 
 
 def score_proposals(
-    drives: Trajectory, others: Forecast[np.ndarray], *, road: Road, vehicle: Vehicle, dt_s: float
+    drives: Trajectory,
+    others: Forecast[np.ndarray],
+    *,
+    road: Road,
+    vehicle: Vehicle,
+    dt_s: float,
+    config: PdmConfig,
 ) -> ProposalScores:
     """Scores simulated proposals.
 
@@ -127,6 +153,7 @@ def score_proposals(
         road: the route.
         vehicle: the ego's dimensions.
         dt_s: time between samples.
+        config: says what counts as off the road.
     """
     path = road.path
     centre_m = drives.at_centre(vehicle).position_m
@@ -137,9 +164,9 @@ def score_proposals(
     no_collision, keeps_ttc, collision_step = _conflicts(
         drives, others, in_one_lane, path.in_junction[index], vehicle=vehicle, dt_s=dt_s
     )
-    multiplier = no_collision * _on_road(drives, road.drivable, vehicle)
+    multiplier = no_collision * _on_road(drives, road.drivable, vehicle, config)
     multiplier = multiplier * _direction(centre_m, np.abs(offset) > 2 * half_width)
-    progress = (along[:, -1] - along[:, 0]) * multiplier
+    progress = np.maximum(along[:, -1] - along[:, 0], 0.0) * multiplier
     best = float(progress.max())
     share = progress / best if best > _MIN_PROGRESS_M else (multiplier > 0).astype(np.float64)
     moves = motion(drives.speed_mps[..., None] * forward(drives.heading_rad), drives.heading_rad, dt_s=dt_s)
@@ -196,14 +223,19 @@ def _conflicts(
     return no_collision, keeps_ttc, first_step
 
 
-def _on_road(drives: Trajectory, drivable: DrivableArea | None, vehicle: Vehicle) -> Float[np.ndarray, " K"]:
-    """0 for proposals with a corner off the road; 1 where the ego starts off the road or the map has none."""
+def _on_road(
+    drives: Trajectory, drivable: DrivableArea | None, vehicle: Vehicle, config: PdmConfig
+) -> Float[np.ndarray, " K"]:
+    """0 for proposals with a corner off the road; 1 where the map has none, or if a start off the road is forgiven."""
     if drivable is None:
         return np.ones(len(drives.heading_rad))
     corners = drives.corners_m(vehicle)
     outside = drivable.outside_m(corners.reshape(-1, 2)).reshape(corners.shape[:3]).max(axis=-1)
-    inside = outside < OUTSIDE_TOLERANCE_M
-    return np.where(inside[:, 0], inside.all(axis=1), True).astype(np.float64)
+    inside = (outside < config.road_tolerance_m) | (outside <= 0)
+    on_road = inside.all(axis=1)
+    if config.forgives_start_off_road:
+        on_road |= ~inside[:, 0]
+    return on_road.astype(np.float64)
 
 
 def _direction(centre_m: Float[np.ndarray, "K S 2"], off_route: Bool[np.ndarray, "K S"]) -> Float[np.ndarray, " K"]:

@@ -10,6 +10,8 @@ import sys
 import threading
 from collections.abc import Sequence
 from concurrent.futures.process import BrokenProcessPool
+from functools import reduce
+from operator import or_
 from types import FrameType
 from typing import Annotated, Any
 
@@ -20,6 +22,7 @@ from waycode.cli.ablate import Ablate
 from waycode.cli.calibrate import Calibrate
 from waycode.cli.console import BAD_INPUT, FAILED, STOPPED, complain, say
 from waycode.cli.data import Data
+from waycode.cli.doctor import Doctor, Models
 from waycode.cli.evaluate import Evaluate
 from waycode.cli.generate import Generate
 from waycode.cli.planning import Demo, Find, Objectives, PlanCommand, Swap
@@ -28,21 +31,53 @@ from waycode.cli.studio import StudioCommand
 from waycode.cli.train import Train
 from waycode.scene import WaycodeError
 
-_AnyCommand = (
-    Annotated[Data, tyro.conf.subcommand("data")]
-    | Annotated[Train, tyro.conf.subcommand("train")]
-    | Annotated[Evaluate, tyro.conf.subcommand("eval")]
-    | Annotated[Ablate, tyro.conf.subcommand("ablate")]
-    | Annotated[Calibrate, tyro.conf.subcommand("calibrate")]
-    | Annotated[PlanCommand, tyro.conf.subcommand("plan")]
-    | Annotated[Generate, tyro.conf.subcommand("generate")]
-    | Annotated[Simulate, tyro.conf.subcommand("simulate")]
-    | Annotated[Swap, tyro.conf.subcommand("swap")]
-    | Annotated[Find, tyro.conf.subcommand("find")]
-    | Annotated[Objectives, tyro.conf.subcommand("objectives")]
-    | Annotated[Demo, tyro.conf.subcommand("demo")]
-    | Annotated[StudioCommand, tyro.conf.subcommand("studio")]
-)
+# The commands by what a user wants, with a line each for the top-level help.
+_GROUPS: dict[str, dict[str, tuple[Any, str]]] = {
+    "Start here": {
+        "demo": (Demo, "plan in the bundled scenes, and write a page of results"),
+        "studio": (StudioCommand, "plan by clicking, in the browser"),
+        "doctor": (Doctor, "check the installation"),
+    },
+    "Plan": {
+        "plan": (PlanCommand, "plan the path of a road user for an objective"),
+        "objectives": (Objectives, "list the objectives and how to combine them"),
+        "models": (Models, "list the bundled models"),
+        "swap": (Swap, "decode a manoeuvre of one scene in another"),
+        "find": (Find, "find road users with the same manoeuvre"),
+        "generate": (Generate, "make new scenarios from a scene, with a joint model"),
+        "simulate": (Simulate, "drive in a closed loop, and score the drive"),
+    },
+    "Scenes": {
+        "data": (Data, "generate, convert, describe, split, check, draw, export"),
+    },
+    "Models": {
+        "train": (Train, "train a model"),
+        "eval": (Evaluate, "measure a model: the paper's tables and figures"),
+        "calibrate": (Calibrate, "calibrate the gate of a model"),
+        "ablate": (Ablate, "train and measure without each addition of ours"),
+    },
+}
+_COMMANDS = {name: command for group in _GROUPS.values() for name, (command, _) in group.items()}
+_AnyCommand: Any = reduce(
+    or_, (Annotated[command, tyro.conf.subcommand(name)] for name, command in _COMMANDS.items())
+)  # fmt: skip
+
+
+def _help() -> str:
+    """The top-level help: commands in groups; fits 80 columns."""
+    lines = ["usage: waycode COMMAND ...", "", "Waycode plans motion by search over learned tokens.", ""]
+    for group, commands in _GROUPS.items():
+        lines += [f"{group}:", *(f"  {name:12}{line}" for name, (_, line) in commands.items()), ""]
+    lines += [
+        "Options:",
+        "  --help      show this help; `waycode COMMAND --help` shows that of a command",
+        "  --version   show the version",
+        "",
+        "DATASET is a folder of scenes, a Parquet file of scenes, or `sample` or",
+        "`sample-crossings` for the scenes that come with the package. Try:",
+        "  waycode plan sample-crossings --index 2 --objective left-turn --out plan.png",
+    ]
+    return "\n".join(lines)
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -55,12 +90,18 @@ def main(arguments: Sequence[str] | None = None) -> int:
     if arguments == ["--version"]:
         say(f"waycode {__version__}")
         return 0
+    if arguments in (["--help"], ["-h"]):
+        say(_help())
+        return 0
+    if not arguments:
+        sys.stderr.write(_help() + "\n")
+        return BAD_INPUT
     before = _stop_on_sigterm()
     try:
         command = tyro.cli(
             _AnyCommand,
             prog="waycode",
-            description="Waycode plans motion by searching a compressed code of the way ahead.",
+            description="Waycode plans motion by search over learned tokens.",
             args=arguments,
             config=(tyro.conf.OmitSubcommandPrefixes, tyro.conf.OmitArgPrefixes),
         )

@@ -2,9 +2,23 @@
 
 import os
 from dataclasses import dataclass
-from pathlib import Path
 
-from waycode.cli.console import STOPPED, Flag, UsageError, check_at_least, complain, say, say_result
+import tyro
+
+from waycode.cli.console import (
+    STOPPED,
+    Count,
+    DatasetPath,
+    Flag,
+    Folder,
+    MaybeCount,
+    MaybeFolder,
+    UsageError,
+    check_at_least,
+    complain,
+    say,
+    say_result,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -14,25 +28,25 @@ class Ablate:
     Run a stopped command again to continue it. Writes ablation.json, and a run per variant.
     """
 
-    data: Path
+    data: tyro.conf.Positional[DatasetPath]
     """Dataset to train on."""
-    val: Path
+    val: DatasetPath
     """Dataset of a development seed, for all tables but left turns."""
-    crossings: Path
+    crossings: DatasetPath
     """Dataset of a development seed with crossings, for left turns."""
-    out: Path
+    out: Folder
     """Folder of the runs and of the report."""
-    steps: int = 1500
+    steps: Count = 1500
     """Steps of training of every variant."""
     only: tuple[str, ...] = ()
     """Names of the variants; all if not given."""
-    scenes: int | None = None
+    scenes: MaybeCount = None
     """Number of scenes of every table; all if not given."""
-    threads: int | None = None
+    threads: MaybeCount = None
     """Number of threads of training; all cores if not given."""
-    workers: int = 1
+    workers: Count = 1
     """Number of processes that plan."""
-    cache: Path | None = None
+    cache: MaybeFolder = None
     """Folder of prepared examples, as for `waycode train`."""
     json: Flag = False
     """Print the report as JSON."""

@@ -1,11 +1,19 @@
 """`waycode calibrate`: the thresholds of a model's gate, for plans and for scenes."""
 
 from dataclasses import asdict, dataclass
-from pathlib import Path
 
 import tyro
 
-from waycode.cli.console import Flag, check_at_least, progress_bar, say_result
+from waycode.cli.console import (
+    Count,
+    DatasetPath,
+    Flag,
+    MaybeCount,
+    ModelName,
+    check_at_least,
+    progress_bar,
+    say_result,
+)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -16,17 +24,17 @@ class Calibrate:
     tokens) and familiarity.safetensors beside the weights. Run it again whenever the weights change.
     """
 
-    known: tyro.conf.Positional[Path]
+    known: tyro.conf.Positional[DatasetPath]
     """Dataset of scenes that the model was trained on."""
-    held_out: tyro.conf.Positional[Path]
+    held_out: tyro.conf.Positional[DatasetPath]
     """Dataset of the same kind that it was not trained on: 5 % of its scenes may be taken for unknown ones."""
-    other: tuple[Path, ...] = ()
+    other: tuple[DatasetPath, ...] = ()
     """Datasets of other kinds, to measure how many of their scenes are noticed."""
-    model: str = "sumo-small"
-    """Name of a bundled model, or folder of a model or of a run."""
-    scenes: int | None = 300
+    model: ModelName = "sumo-small"
+    """Name of a bundled model (`waycode models` lists them), or folder of a model or of a run."""
+    scenes: MaybeCount = 300
     """Number of scenes to draw from each dataset."""
-    threads: int = 1
+    threads: Count = 1
     """Number of threads; small models are fastest with one."""
     dry_run: Flag = False
     """Measure only, write nothing."""

@@ -5,7 +5,8 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
-from typing import Any
+from pathlib import Path
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console, RenderableType
@@ -15,6 +16,22 @@ from waycode.scene import WaycodeError
 
 FAILED, BAD_INPUT, STOPPED = 1, 2, 130  # exit codes; 0 is success
 Flag = tyro.conf.FlagCreatePairsOff[bool]  # --name without --no-name
+
+# Types of options, with the word that the help shows for their value. One meaning has one type in all commands.
+DatasetPath = Annotated[Path, tyro.conf.arg(metavar="DATASET")]  # a folder, a file of scenes, `sample`, ...
+Folder = Annotated[Path, tyro.conf.arg(metavar="FOLDER")]
+MaybeFolder = Annotated[Path | None, tyro.conf.arg(metavar="FOLDER")]
+File = Annotated[Path, tyro.conf.arg(metavar="FILE")]
+MaybeFile = Annotated[Path | None, tyro.conf.arg(metavar="FILE")]
+Picture = Annotated[Path, tyro.conf.arg(metavar="PICTURE")]
+MaybePicture = Annotated[Path | None, tyro.conf.arg(metavar="PICTURE")]
+ModelName = Annotated[str, tyro.conf.arg(metavar="MODEL")]
+MaybeAgent = Annotated[str | None, tyro.conf.arg(metavar="AGENT")]
+Count = Annotated[int, tyro.conf.arg(metavar="N")]
+MaybeCount = Annotated[int | None, tyro.conf.arg(metavar="N")]
+Seconds = Annotated[float, tyro.conf.arg(metavar="SECONDS")]
+MaybeSeconds = Annotated[float | None, tyro.conf.arg(metavar="SECONDS")]
+Metres = Annotated[float, tyro.conf.arg(metavar="METRES")]
 
 
 class UsageError(WaycodeError):

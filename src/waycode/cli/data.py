@@ -2,11 +2,30 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Annotated, Any, Literal
+from typing import TYPE_CHECKING, Annotated, Any, ClassVar, Literal
 
 import tyro
 
-from waycode.cli.console import FAILED, Flag, UsageError, check_at_least, progress_bar, say_result
+from waycode.cli.console import (
+    FAILED,
+    Count,
+    DatasetPath,
+    File,
+    Flag,
+    Folder,
+    MaybeAgent,
+    MaybeCount,
+    MaybeFile,
+    MaybeFolder,
+    MaybeSeconds,
+    Metres,
+    Picture,
+    Seconds,
+    UsageError,
+    check_at_least,
+    progress_bar,
+    say_result,
+)
 
 if TYPE_CHECKING:
     from waycode.dataset.dataset import DatasetInfo
@@ -22,17 +41,17 @@ class Sumo:
     The same seed gives the same bytes for any number of workers. Run a stopped command again to continue it.
     """
 
-    out: Path
+    out: Folder
     """Folder of the dataset."""
-    scenes: int = 2000
+    scenes: Count = 2000
     """Number of scenes."""
-    seed: int = 0
+    seed: Count = 0
     """Random seed: 1000 to 1999 for training, 9000 and above for tests, all others for development."""
-    duration: float = 8.0
+    future_s: Seconds = 8.0
     """Seconds of future after the current step: 8 for open loop, 15 for closed loop."""
     families: tuple[str, ...] = ()
     """Families of road networks; all ten if not given."""
-    workers: int = 1
+    workers: Count = 1
     """Number of processes."""
     json: Flag = False
     """Print the content of dataset.json."""
@@ -46,7 +65,7 @@ class Sumo:
             raise UsageError(f"--families has {', '.join(unknown)}; available: {', '.join(Family)}")
         families = tuple(Family(name) for name in self.families) or tuple(Family)
         settings = SumoSettings(
-            num_scenes=self.scenes, seed=self.seed, duration_s=self.duration, families=families
+            num_scenes=self.scenes, seed=self.seed, duration_s=self.future_s, families=families
         )  # fmt: skip
         with progress_bar("generating", self.scenes) as advance:
             info = generate_dataset(self.out, settings=settings, workers=self.workers, on_shard=advance)
@@ -58,27 +77,27 @@ class Sumo:
 class Convert:
     """Convert the scenes of a public dataset. Run a stopped command again to continue it."""
 
-    sources: tyro.conf.Positional[tuple[Path, ...]]
+    sources: tyro.conf.Positional[tuple[File, ...]]
     """Files or folders of the raw data."""
     kind: Annotated[SourceName, tyro.conf.arg(name="from")]
     """Format of the raw data."""
-    out: Path
+    out: Folder
     """Folder of the dataset."""
-    workers: int = 1
+    workers: Count = 1
     """Number of processes."""
     skip_bad: Flag = False
     """Count and skip scenes that cannot be read, instead of stopping."""
-    limit: int | None = None
-    """Convert at most this many scenes, the first ones."""
-    maps: Path | None = None
+    scenes: MaybeCount = None
+    """Convert at most this many scenes, the first ones; all if not given."""
+    maps: MaybeFolder = None
     """Folder of the maps (nuplan only)."""
     scenario_types: tuple[str, ...] = ()
     """Convert scenes of these types only; all if not given (nuplan only)."""
-    future_s: float | None = None
+    future_s: MaybeSeconds = None
     """Seconds of future after the current step; 8 if not given (nuplan only)."""
-    every_s: float | None = None
+    every_s: MaybeSeconds = None
     """Convert a scene every so many seconds, instead of the scenes tagged in the log (nuplan only)."""
-    max_unpacked_mb: int | None = None
+    max_unpacked_mb: MaybeCount = None
     """Refuse packed files that are larger when unpacked; 256 if not given (gpudrive only)."""
     json: Flag = False
     """Print the content of dataset.json."""
@@ -86,7 +105,7 @@ class Convert:
     def run(self) -> int:
         from waycode.sources import convert
 
-        check_at_least(1, limit=self.limit, workers=self.workers)
+        check_at_least(1, scenes=self.scenes, workers=self.workers)
         check_at_least(1, max_unpacked_mb=self.max_unpacked_mb)
         names = ("maps", "scenario_types", "future_s", "every_s", "max_unpacked_mb")
         options = {name: getattr(self, name) for name in names if getattr(self, name) not in (None, ())}
@@ -94,9 +113,9 @@ class Convert:
         settings: dict[str, Any] = {"sources": [str(path) for path in self.sources]}
         for name, value in options.items():
             settings[name] = str(value) if isinstance(value, Path) else value
-        with progress_bar("converting", len(source.references()[: self.limit])) as advance:
+        with progress_bar("converting", len(source.references()[: self.scenes])) as advance:
             info = convert(
-                source, self.out, settings=settings, workers=self.workers, skip_bad=self.skip_bad, limit=self.limit,
+                source, self.out, settings=settings, workers=self.workers, skip_bad=self.skip_bad, limit=self.scenes,
                 on_shard=advance,
             )  # fmt: skip
         say_result(info, _written(info, self.out), as_json=self.json)
@@ -137,9 +156,9 @@ def open_source(name: SourceName, paths: tuple[Path, ...], options: dict[str, An
 class Info:
     """Describe a dataset: scenes, road users, manoeuvres, comfort, map features, rejected scenes, settings."""
 
-    folder: tyro.conf.Positional[Path]
-    """Folder of the dataset."""
-    workers: int = 1
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
+    workers: Count = 1
     """Number of processes."""
     json: Flag = False
     """Print JSON instead of tables."""
@@ -150,8 +169,8 @@ class Info:
         from waycode.dataset.summary import summarise
 
         check_at_least(1, workers=self.workers)
-        with progress_bar("reading", len(Dataset(self.folder))) as advance:
-            summary = summarise(self.folder, workers=self.workers, on_scenes=advance)
+        with progress_bar("reading", len(Dataset(self.data))) as advance:
+            summary = summarise(self.data, workers=self.workers, on_scenes=advance)
         say_result(summary, summary_tables(summary), as_json=self.json)
         return 0
 
@@ -160,15 +179,16 @@ class Info:
 class Split:
     """Split a dataset in two by the scenes' ids, to hold scenes out for validation."""
 
-    folder: tyro.conf.Positional[Path]
-    """Folder of the dataset."""
-    kept: Path
-    """Folder for the scenes that are kept."""
-    held_out: Path
-    """Folder for the scenes that are held out."""
+    TRAIN: ClassVar[str] = "train"
+    VALIDATION: ClassVar[str] = "val"
+
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
+    out: Folder
+    """Folder of the two datasets: FOLDER/train, and FOLDER/val with the scenes that are held out."""
     share: float = 0.1
     """Fraction of the scenes to hold out."""
-    workers: int = 1
+    workers: Count = 1
     """Number of processes."""
     json: Flag = False
     """Print the contents of both dataset.json."""
@@ -178,13 +198,14 @@ class Split:
         from waycode.dataset.split import split_dataset
 
         check_at_least(1, workers=self.workers)
-        with progress_bar("copying", len(Dataset(self.folder))) as advance:
+        with progress_bar("copying", len(Dataset(self.data))) as advance:
             kept, held_out = split_dataset(
-                self.folder, kept=self.kept, held_out=self.held_out, share=self.share, workers=self.workers,
-                on_shard=advance,
+                self.data, kept=self.out / self.TRAIN, held_out=self.out / self.VALIDATION, share=self.share,
+                workers=self.workers, on_shard=advance,
             )  # fmt: skip
-        result = {"kept": asdict(kept), "held_out": asdict(held_out)}
-        say_result(result, _written(kept, self.kept), _written(held_out, self.held_out), as_json=self.json)
+        result = {self.TRAIN: asdict(kept), self.VALIDATION: asdict(held_out)}
+        texts = [_written(kept, self.out / self.TRAIN), _written(held_out, self.out / self.VALIDATION)]
+        say_result(result, *texts, as_json=self.json)
         return 0
 
 
@@ -192,9 +213,9 @@ class Split:
 class Check:
     """Check a dataset: checksums, every scene, unique ids. The exit code is 1 if there is any fault."""
 
-    folder: tyro.conf.Positional[Path]
-    """Folder of the dataset."""
-    workers: int = 1
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
+    workers: Count = 1
     """Number of processes."""
     json: Flag = False
     """Print JSON instead of text."""
@@ -204,12 +225,12 @@ class Check:
         from waycode.dataset.dataset import DatasetInfo
 
         check_at_least(1, workers=self.workers)
-        with progress_bar("checking", DatasetInfo.read(self.folder).num_scenes) as advance:
-            report = check_dataset(self.folder, workers=self.workers, on_scenes=advance)
+        with progress_bar("checking", DatasetInfo.read(self.data).num_scenes) as advance:
+            report = check_dataset(self.data, workers=self.workers, on_scenes=advance)
         if report.passed:
-            text = f"{self.folder} is whole: {report.num_scenes} scenes in {report.num_shards} shards, 0 faults"
+            text = f"{self.data} is whole: {report.num_scenes} scenes in {report.num_shards} shards, 0 faults"
         else:
-            text = "\n".join([f"{self.folder} has {len(report.faults)} fault(s):", *report.faults])
+            text = "\n".join([f"{self.data} has {len(report.faults)} fault(s):", *report.faults])
         say_result({"passed": report.passed, **asdict(report)}, text, as_json=self.json)
         return 0 if report.passed else FAILED
 
@@ -218,19 +239,19 @@ class Check:
 class Show:
     """Draw a scene, or several on one sheet."""
 
-    path: tyro.conf.Positional[Path]
-    """Folder of a dataset, or a Parquet file of scenes."""
-    index: tuple[int, ...] = (0,)
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
+    index: tuple[Count, ...] = (0,)
     """Index of the scene; several are drawn side by side."""
-    out: Path = Path("scene.png")
+    out: Picture = Path("scene.png")
     """The picture: .png, .pdf, .svg or .jpg."""
-    radius: float = 60.0
+    radius_m: Metres = 60.0
     """Metres from the centre to each side."""
     whole: Flag = False
     """Show the whole scene instead."""
-    agent: str | None = None
+    agent: MaybeAgent = None
     """Id of the road user in the centre; the ego if not given."""
-    step: int | None = None
+    step: MaybeCount = None
     """Time step; the current one if not given."""
     json: Flag = False
     """Print the path and the ids of what was drawn as JSON."""
@@ -243,8 +264,8 @@ class Show:
             raise UsageError("--index names no scene, expected at least one number")
         if len(self.index) > 1 and (self.agent is not None or self.step is not None):
             raise UsageError(f"--agent and --step need a single --index, got {len(self.index)}")
-        scenes = [load_scene(self.path, index) for index in self.index]
-        radius_m = None if self.whole else self.radius
+        scenes = [load_scene(self.data, index) for index in self.index]
+        radius_m = None if self.whole else self.radius_m
         if len(scenes) == 1:
             save_scene_picture(scenes[0], self.out, agent=self.agent, radius_m=radius_m, step=self.step)
         else:
@@ -260,18 +281,20 @@ class Export:
     """Write scenes in the format of other tools.
 
     womd: Scenario messages in one TFRecord. gpudrive: a JSON file per scene, as GPUDrive and Nocturne read them.
-    commonroad: an XML file per scene (needs commonroad-io). docs/sources.md says what each format leaves out.
+    nuplan: a log (.db) per scene and one map, which nuplan-devkit opens: set its NUPLAN_DATA_ROOT to the folder, and
+    NUPLAN_MAPS_ROOT to maps in it. commonroad: an XML file per scene (needs commonroad-io). docs/sources.md says what
+    each format leaves out.
     """
 
-    path: tyro.conf.Positional[Path]
-    """Folder of a dataset, or a Parquet file of scenes."""
-    form: Annotated[Literal["womd", "gpudrive", "commonroad"], tyro.conf.arg(name="to")]
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
+    form: Annotated[Literal["womd", "gpudrive", "nuplan", "commonroad"], tyro.conf.arg(name="to")]
     """The format."""
-    out: Path
+    out: Folder
     """Folder for the files."""
-    index: tuple[int, ...] = ()
-    """Indices of the scenes; all scenes of a dataset, or the first of a file, if not given."""
-    plan: Path | None = None
+    index: tuple[Count, ...] = ()
+    """Indices of the scenes; all if not given."""
+    plan: MaybeFile = None
     """A plan that `waycode plan --json` printed: it becomes its agent's future; needs a single --index."""
     json: Flag = False
     """Print the files as JSON."""
@@ -282,8 +305,8 @@ class Export:
 
         if self.plan is not None and len(self.index) != 1:
             raise UsageError(f"--plan needs a single --index, got {len(self.index)}")
-        chosen = self.index or (range(len(Dataset(self.path))) if self.path.is_dir() else (0,))
-        scenes = [load_scene(self.path, index) for index in chosen]
+        chosen = self.index or range(len(Dataset(self.data)))
+        scenes = [load_scene(self.data, index) for index in chosen]
         if self.plan is not None:
             from waycode.planner import Plan
 

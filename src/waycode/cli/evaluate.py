@@ -2,13 +2,22 @@
 
 from contextlib import ExitStack
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Literal
 
 import tyro
 from rich.console import RenderableType
 
-from waycode.cli.console import Flag, check_at_least, progress_bar, say_result
+from waycode.cli.console import (
+    Count,
+    DatasetPath,
+    Flag,
+    MaybeCount,
+    MaybeFolder,
+    ModelName,
+    check_at_least,
+    progress_bar,
+    say_result,
+)
 from waycode.cli.forecast import evaluate_forecast
 from waycode.cli.joint import evaluate_joint
 
@@ -68,21 +77,21 @@ class Evaluate:
         ]
     ]
     """Name of the evaluation."""
-    model: str
-    """Folder of a model or of a run, or the name of a bundled model."""
-    data: Path
-    """Dataset of scenes that the model was not trained on."""
-    scenes: int | None = None
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes that the model was not trained on: folder of a dataset, Parquet file of scenes, or `sample`."""
+    model: ModelName = "sumo-small"
+    """Name of a bundled model (`waycode models` lists them), or folder of a model or of a run."""
+    scenes: MaybeCount = None
     """Number of scenes, evenly spread over the dataset; all if not given."""
     refine: bool = True
     """For reconstruction: add columns for the encoder's code after 5 and 40 gradient steps, which is slow."""
     publish: Flag = False
     """Allow a dataset of test seeds: the figures are final, and nothing is chosen by them."""
-    out: Path | None = None
+    out: MaybeFolder = None
     """Folder for the report and the picture; nothing is written if not given."""
-    threads: int | None = None
+    threads: MaybeCount = None
     """Number of threads; all cores if not given."""
-    workers: int = 1
+    workers: Count = 1
     """Number of processes, except for reconstruction; with more than one, each has one thread."""
     json: Flag = False
     """Print the report as JSON."""

@@ -1,12 +1,22 @@
 """`waycode generate`: new scenarios from a recorded scene."""
 
 from dataclasses import dataclass
-from pathlib import Path
+from typing import Annotated
 
 import tyro
 
-from waycode.cli.console import Flag, UsageError, check_at_least, say_result
-from waycode.cli.planning import objective_text, open_planner, open_scene
+from waycode.cli.console import (
+    Count,
+    DatasetPath,
+    Flag,
+    Folder,
+    MaybeCount,
+    ModelName,
+    UsageError,
+    check_at_least,
+    say_result,
+)
+from waycode.cli.planning import objective_text, open_planner
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -19,36 +29,36 @@ class Generate:
     with --only-sound.
     """
 
-    scene: tyro.conf.Positional[str]
-    """A Parquet file of scenes, the folder of a dataset, or the word `sample` for the bundled scenes."""
-    out: Path
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
+    out: Folder
     """Folder for the new dataset and the pictures."""
-    objective: str | None = None
+    objective: Annotated[str | None, tyro.conf.arg(metavar="TEXT|@FILE")] = None
     """What to search for, such as "agent(12): goal-point(10, 3) + all: no-collision"; @FILE reads it from a file."""
-    index: int = 0
-    """Index of the scene in the file or folder."""
-    agents: tuple[str, ...] = ()
+    index: Count = 0
+    """Index of the scene in the dataset."""
+    agents: Annotated[tuple[str, ...], tyro.conf.arg(metavar="AGENT")] = ()
     """Ids of the road users that get new futures; if not given, the ego and up to 3 that interact with it."""
-    count: int = 6
+    count: Count = 6
     """Number of scenarios."""
-    model: str = "sumo-small-joint"
+    model: ModelName = "sumo-small-joint"
     """Name of a bundled joint model, or folder of a model or of a run."""
-    depth: int | None = None
+    depth: MaybeCount = None
     """Number of tokens; all that the model has if not given."""
-    refine_steps: int = 0
+    refine_steps: Count = 0
     """Steps of gradient descent on the tokens that were found."""
-    seed: int = 0
+    seed: Count = 0
     """Of the draws from the prior."""
     only_sound: Flag = False
     """Leave out scenarios with faults."""
-    threads: int = 1
+    threads: Count = 1
     """Number of threads; small models are fastest with one."""
     json: Flag = False
     """Print what was made as JSON."""
 
     def run(self) -> int:
         from waycode.cli.tables import scenarios_table
-        from waycode.dataset.dataset import ShardContents, write_dataset
+        from waycode.dataset.dataset import ShardContents, load_scene, write_dataset
         from waycode.objectives import parse_objective
         from waycode.planner.scenario import generate_scenarios
         from waycode.plotting import save_scene_picture
@@ -56,7 +66,7 @@ class Generate:
 
         check_at_least(1, count=self.count)
         objective = None if self.objective is None else parse_objective(objective_text(self.objective))
-        scene, planner = open_scene(self.scene, self.index), open_planner(self.model, threads=self.threads)
+        scene, planner = load_scene(self.data, self.index), open_planner(self.model, threads=self.threads)
         agents: list[int | str] = list(self.agents)
         if not agents:
             first = planner.encode(scene).agent

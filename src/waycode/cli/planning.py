@@ -2,16 +2,29 @@
 
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Annotated
 
 import tyro
 
-from waycode.cli.console import Flag, UsageError, check_at_least, progress_bar, say_result
+from waycode.cli.console import (
+    Count,
+    DatasetPath,
+    Flag,
+    Folder,
+    MaybeAgent,
+    MaybeCount,
+    MaybeFile,
+    MaybePicture,
+    MaybeSeconds,
+    ModelName,
+    UsageError,
+    check_at_least,
+    progress_bar,
+    say_result,
+)
 
 if TYPE_CHECKING:
-    from waycode.dataset.dataset import Dataset
     from waycode.planner import ManoeuvreIndex, Planner
-    from waycode.scene import Scene
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -22,41 +35,42 @@ class PlanCommand:
     "2 * goal-point(10, 3) + comfort where road-edge"; `waycode objectives` lists all.
     """
 
-    scene: tyro.conf.Positional[str]
-    """A Parquet file of scenes, the folder of a dataset, or the word `sample` for the bundled scenes."""
-    objective: str
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
+    objective: Annotated[str, tyro.conf.arg(metavar="TEXT|@FILE")]
     """What to minimise; @FILE reads it from a text file."""
-    index: int = 0
-    """Index of the scene in the file or folder."""
-    agent: str | None = None
+    index: Count = 0
+    """Index of the scene in the dataset."""
+    agent: MaybeAgent = None
     """Id of the road user; if not given, the ego, else the first one to predict."""
-    model: str = "sumo-small"
-    """Name of a bundled model, or folder of a model or of a run."""
-    beam_width: int = 1
+    model: ModelName = "sumo-small"
+    """Name of a bundled model (`waycode models` lists them), or folder of a model or of a run."""
+    beam_width: Count = 1
     """Number of prefixes that the search keeps; 1 is greedy."""
-    depth: int | None = None
+    depth: MaybeCount = None
     """Number of tokens to search; all that the model has if not given."""
-    levels: int = 2
+    levels: Count = 2
     """Levels per dimension of a token."""
     no_gate: Flag = False
     """Do not reject plans that the model is uncertain of."""
-    refine_steps: int = 0
+    refine_steps: Count = 0
     """Steps of gradient descent on the tokens that were found."""
-    deadline_s: float | None = None
+    deadline_s: MaybeSeconds = None
     """Stop the search after so many seconds, with the best plan so far."""
-    threads: int = 1
+    threads: Count = 1
     """Number of threads; small models are fastest with one."""
-    plot: Path | None = None
+    out: MaybePicture = None
     """Draw the search and the plan: .png, .pdf, .svg or .jpg."""
     json: Flag = False
     """Print the plan as JSON."""
 
     def run(self) -> int:
         from waycode.cli.tables import plan_table
+        from waycode.dataset.dataset import load_scene
         from waycode.objectives import parse_objective
 
         objective = parse_objective(objective_text(self.objective))
-        scene = open_scene(self.scene, self.index)
+        scene = load_scene(self.data, self.index)
         view = open_planner(self.model, threads=self.threads).encode(scene, self.agent)
         plan = view.plan(
             objective,
@@ -68,16 +82,16 @@ class PlanCommand:
             deadline_s=self.deadline_s,
         )
         texts: list[str] = []
-        if self.plot is not None:
+        if self.out is not None:
             from waycode.planner.search_panels import recorded_path_m, search_panels
             from waycode.plotting import save_plan_picture
 
             save_plan_picture(
-                scene, self.plot, agent=view.agent, search=search_panels(view, plan, levels=self.levels),
+                scene, self.out, agent=view.agent, search=search_panels(view, plan, levels=self.levels),
                 planned_m=plan.position_in(scene), recorded_m=recorded_path_m(view), title=str(objective),
                 note=plan.summary,
             )  # fmt: skip
-            texts.append(f"{self.plot}: what was tried and found")
+            texts.append(f"{self.out}: what was tried and found")
         say_result(plan.as_dict(), plan_table(plan, str(objective)), *texts, as_json=self.json)
         return 0
 
@@ -89,40 +103,41 @@ class Swap:
     If A and B are the same, this shows what the tokens keep of the recorded path (paper, section 5.2).
     """
 
-    scene_a: tyro.conf.Positional[str]
-    """Scene of the manoeuvre: a Parquet file of scenes, the folder of a dataset, or the word `sample`."""
-    scene_b: tyro.conf.Positional[str]
-    """Scene in which it is decoded."""
-    index_a: int = 0
+    data_a: tyro.conf.Positional[DatasetPath]
+    """Dataset A, of the manoeuvre: a folder, a Parquet file of scenes, or `sample`."""
+    data_b: tyro.conf.Positional[DatasetPath]
+    """Dataset B, with the scene in which it is decoded."""
+    index_a: Count = 0
     """Index of the scene in A."""
-    index_b: int = 0
+    index_b: Count = 0
     """Index of the scene in B."""
-    agent_a: str | None = None
+    agent_a: MaybeAgent = None
     """Id of the road user in A; if not given, the ego, else the first one to predict."""
-    agent_b: str | None = None
+    agent_b: MaybeAgent = None
     """Id of the road user in B."""
-    model: str = "sumo-small"
-    """Name of a bundled model, or folder of a model or of a run."""
-    tokens: int | None = None
+    model: ModelName = "sumo-small"
+    """Name of a bundled model (`waycode models` lists them), or folder of a model or of a run."""
+    tokens: MaybeCount = None
     """Use only this many tokens, the first ones; all if not given."""
-    levels: int = 2
+    levels: Count = 2
     """Levels per dimension of a token."""
-    threads: int = 1
+    threads: Count = 1
     """Number of threads; small models are fastest with one."""
-    plot: Path | None = None
+    out: MaybePicture = None
     """Draw both scenes: .png, .pdf, .svg or .jpg."""
     json: Flag = False
     """Print the plan in B as JSON."""
 
     def run(self) -> int:
         from waycode.cli.tables import plan_table
+        from waycode.dataset.dataset import load_scene
 
         planner = open_planner(self.model, threads=self.threads)
-        view_a = planner.encode(open_scene(self.scene_a, self.index_a), self.agent_a)
-        view_b = planner.encode(open_scene(self.scene_b, self.index_b), self.agent_b)
+        view_a = planner.encode(load_scene(self.data_a, self.index_a), self.agent_a)
+        view_b = planner.encode(load_scene(self.data_b, self.index_b), self.agent_b)
         plan = view_b.decode(view_a.encode_trajectory(levels=self.levels).first(self.tokens))
         texts: list[str] = []
-        if self.plot is not None:
+        if self.out is not None:
             from waycode.planner.search_panels import recorded_path_m
             from waycode.plotting import ComparisonPanel, save_comparison_picture
 
@@ -136,9 +151,9 @@ class Swap:
                 detail=f"final standard deviation {plan.final_std_m:.1f} m",
             )  # fmt: skip
             save_comparison_picture(
-                [source, target], self.plot, title="the same tokens in another scene", note=plan.summary
+                [source, target], self.out, title="the same tokens in another scene", note=plan.summary
             )
-            texts.append(f"{self.plot}: both scenes")
+            texts.append(f"{self.out}: both scenes")
         title = f"tokens of {view_a.setting.agent_id} in {view_a.scene.id}"
         say_result(plan.as_dict(), plan_table(plan, title), *texts, as_json=self.json)
         return 0
@@ -151,21 +166,21 @@ class Find:
     The encoder makes the codes of all tracks to predict. Searching a saved index takes no time.
     """
 
-    data: tyro.conf.Positional[str]
-    """Folder of a dataset, the word `sample` for the bundled scenes, or a saved index (.parquet)."""
-    like: str | None = None
+    data: tyro.conf.Positional[DatasetPath]
+    """Folder of a dataset, Parquet file of scenes, `sample` for the bundled scenes, or a saved index (.parquet)."""
+    like: Annotated[str | None, tyro.conf.arg(metavar="SCENE_ID:AGENT")] = None
     """SCENE_ID:AGENT, a road user of the data: list the nearest codes, its own first."""
-    prefix: str | None = None
+    prefix: Annotated[str | None, tyro.conf.arg(metavar="TOKEN,TOKEN,...")] = None
     """Tokens, such as 3,5: list all codes that begin with them."""
-    count: int = 10
+    count: Count = 10
     """Number of results to list."""
-    model: str = "sumo-small"
+    model: ModelName = "sumo-small"
     """Name of a bundled model, or folder of a model or of a run; not needed for an index."""
-    levels: int = 2
+    levels: Count = 2
     """Levels per dimension of a token."""
-    threads: int = 1
+    threads: Count = 1
     """Number of threads; small models are fastest with one."""
-    save: Path | None = None
+    out: MaybeFile = None
     """Write the index to this file (.parquet)."""
     json: Flag = False
     """Print what was found as JSON."""
@@ -177,8 +192,8 @@ class Find:
             raise UsageError("expected one of --like SCENE_ID:AGENT and --prefix 3,5")
         check_at_least(1, count=self.count)
         index = self._index()
-        if self.save is not None:
-            index.save(self.save)
+        if self.out is not None:
+            index.save(self.out)
         if self.prefix is not None:
             found = index.find(prefix=_parse_tokens(self.prefix))
         else:
@@ -192,11 +207,12 @@ class Find:
         return 0
 
     def _index(self) -> "ManoeuvreIndex":
+        from waycode.dataset.dataset import Dataset
         from waycode.planner import ManoeuvreIndex, build_index
 
-        if Path(self.data).is_file():
+        if ManoeuvreIndex.is_file(self.data):
             return ManoeuvreIndex.load(self.data)
-        dataset, planner = _open_dataset(self.data), open_planner(self.model, threads=self.threads)
+        dataset, planner = Dataset(self.data), open_planner(self.model, threads=self.threads)
         with progress_bar("encoding", len(dataset)) as advance:
             return build_index(dataset, planner, levels=self.levels, on_scenes=advance)
 
@@ -221,9 +237,9 @@ class Objectives:
 class Demo:
     """Plan with several objectives on the bundled scenes and write a page of results; needs no network, no SUMO."""
 
-    out: Path = Path("waycode-demo")
+    out: Folder = Path("waycode-demo")
     """Folder for the pictures and index.html."""
-    model: str = "sumo-small"
+    model: ModelName = "sumo-small"
     """Name of a bundled model, or folder of a model."""
     json: Flag = False
     """Print what was found as JSON."""
@@ -240,18 +256,6 @@ class Demo:
             report = run_demo(datasets, self.out, model=self.model, on_picture=lambda: advance(1))
         say_result(report, demo_table(report), f"open {report.page}", as_json=self.json)
         return 0
-
-
-def open_scene(name: str, index: int) -> "Scene":
-    from waycode.dataset.dataset import load_scene
-
-    return load_scene(name, index)
-
-
-def _open_dataset(name: str) -> "Dataset":
-    from waycode.dataset.dataset import Dataset
-
-    return Dataset(name)
 
 
 def open_planner(name_or_folder: str, *, threads: int) -> "Planner":

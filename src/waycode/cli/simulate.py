@@ -4,7 +4,22 @@ from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Literal
 
-from waycode.cli.console import Flag, UsageError, check_at_least, progress_bar, say, say_result
+import tyro
+
+from waycode.cli.console import (
+    Count,
+    DatasetPath,
+    Flag,
+    MaybeCount,
+    MaybeFolder,
+    ModelName,
+    Seconds,
+    UsageError,
+    check_at_least,
+    progress_bar,
+    say,
+    say_result,
+)
 
 if TYPE_CHECKING:
     from waycode.simulation.campaign import Campaign, ScenarioResult
@@ -22,27 +37,29 @@ class Simulate:
     continue it. A planner that fails scores 0 in that scenario, which is listed.
     """
 
-    data: Path
-    """Dataset of scenes."""
+    data: tyro.conf.Positional[DatasetPath]
+    """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
     planner: Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"] = "latent"
     """Driver of the ego."""
     traffic: Literal["replay", "idm", "sumo"] = "replay"
     """Driver of the other road users."""
-    model: str = "sumo-small"
+    model: ModelName = "sumo-small"
     """For latent, paper and imitation: folder of a model or of a run, or the name of a bundled model."""
-    limit: int | None = None
+    scenes: MaybeCount = None
     """Number of scenes, evenly spread over the dataset; all if not given."""
     only_fit: Flag = False
     """Leave out scenes whose ego is not a car or speeds in the log by more than 5 %."""
-    workers: int = 1
+    one_per_world: Flag = False
+    """Drive one scene of each simulated world alone; --scenes is then the number of worlds."""
+    workers: Count = 1
     """Number of processes; each has one thread."""
     publish: Flag = False
     """Allow a dataset of test seeds (9000 and above): the scores are final, and nothing is chosen by them."""
-    horizon_s: float = 15.0
+    horizon_s: Seconds = 15.0
     """Seconds to drive, at most as long as the ego was recorded."""
-    out: Path | None = None
+    out: MaybeFolder = None
     """Folder for the scores and the pictures; nothing is written if not given."""
-    worst: int = 3
+    worst: Count = 3
     """Number of the worst scenarios to draw; needs --out."""
     video: Flag = False
     """Draw them as animations (GIF) too."""
@@ -50,7 +67,7 @@ class Simulate:
     """Print the scores as JSON."""
 
     def run(self) -> int:
-        check_at_least(1, limit=self.limit, workers=self.workers)
+        check_at_least(1, scenes=self.scenes, workers=self.workers)
         check_at_least(0, worst=self.worst)
         if not self.horizon_s > 0:
             raise UsageError(f"--horizon-s is {self.horizon_s}, expected more than 0")
@@ -71,7 +88,7 @@ class Simulate:
         if planner.has_model:
             load_model(self.model)  # reports a wrong name once, not in every scenario
         build_traffic(self.traffic)
-        chosen = choose_scenarios(dataset, self.limit, only_fit=self.only_fit)
+        chosen = choose_scenarios(dataset, self.scenes, only_fit=self.only_fit, one_per_world=self.one_per_world)
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
         campaign = Campaign(

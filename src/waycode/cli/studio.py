@@ -1,10 +1,11 @@
 """`waycode studio`: plan by clicking, in the browser."""
 
 from dataclasses import dataclass
+from typing import Annotated
 
 import tyro
 
-from waycode.cli.console import Flag, UsageError, check_at_least, say
+from waycode.cli.console import Count, DatasetPath, Flag, ModelName, UsageError, check_at_least, say
 
 _HOST = "127.0.0.1"  # loopback only: the studio has no users and no passwords
 
@@ -16,13 +17,15 @@ class StudioCommand:
     It works offline and serves only this machine. Stop it with Ctrl-C. Needs pip install 'waycode[studio]'.
     """
 
-    data: tyro.conf.Positional[tuple[str, ...]] = ()
-    """Folders of datasets, or Parquet files of scenes; the bundled scenes if none is given."""
-    model: str = "sumo-small"
-    """Name of a bundled model, or folder of a model or of a run."""
-    port: int = 8765
+    data: tyro.conf.Positional[tuple[DatasetPath, ...]] = ()
+    """Folders of datasets, Parquet files of scenes, or `sample`; the bundled scenes if none is given."""
+    model: ModelName = "sumo-small"
+    """Name of a bundled model (`waycode models` lists them), or folder of a model or of a run."""
+    joint_model: ModelName = "sumo-small-joint"
+    """The same, of a joint model, for goals of several agents; the page says so if there is none."""
+    port: Annotated[int, tyro.conf.arg(metavar="PORT")] = 8765
     """Port on 127.0.0.1; 0 takes a free one."""
-    threads: int = 2
+    threads: Count = 2
     """Number of plans that are computed at the same time."""
     no_browser: Flag = False
     """Do not open the page in the browser."""
@@ -43,7 +46,8 @@ class StudioCommand:
         import torch
 
         torch.set_num_threads(1)  # each plan has a thread of its own; more would wait for each other
-        studio = Studio.open(self.data, model=self.model, limits=StudioLimits(threads=self.threads))
+        limits = StudioLimits(threads=self.threads)
+        studio = Studio.open(tuple(map(str, self.data)), model=self.model, joint_model=self.joint_model, limits=limits)
         with socket.socket() as listening:
             listening.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
             try:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from waycode.demo import DemoReport
     from waycode.evaluation.ablation import AblationReport
     from waycode.evaluation.closed_loop import ClosedLoopRow, ScoreDifference
+    from waycode.evaluation.doctor import ModelDescription
     from waycode.evaluation.familiarity import Detection
     from waycode.evaluation.forecast_report import ForecastReport
     from waycode.evaluation.guidance_report import GuidanceReport
@@ -70,9 +71,11 @@ def _table(title: str, *columns: str, caption: str | None = None, text_columns: 
     table.caption, table.caption_justify = caption, "left"
     for position, column in enumerate(columns):
         is_text = position in text_columns
+        # a name that is cut or broken cannot be read: numbers give way first
         table.add_column(
-            column, justify="left" if position == 0 or is_text else "right", overflow="fold" if is_text else "ellipsis"
-        )
+            column, justify="left" if position == 0 or is_text else "right",
+            overflow="fold" if is_text else "ellipsis", no_wrap=position == 0 and not is_text,
+        )  # fmt: skip
     return table
 
 
@@ -223,6 +226,16 @@ def objectives_tables(described: Sequence["ObjectiveDescription"]) -> Renderable
         parameters = "\n".join(map(_parameter, objective.parameters))
         table.add_row(objective.name, objective.summary, parameters, "yes" if objective.differentiable else "no")
     return Group(table, Text(_GRAMMAR))
+
+
+def models_table(described: Sequence["ModelDescription"]) -> RenderableType:
+    """The bundled models."""
+    table = _table("bundled models", "name", "parameters", "tokens", "prior", "joint")
+    for one in described:
+        is_there = ["yes" if part else "no" for part in (one.has_prior, one.is_joint)]
+        table.add_row(one.name, f"{one.num_parameters:,}", str(one.num_tokens), *is_there)
+    cards = [f"{one.folder}/MODEL_CARD.md" for one in described]
+    return Group(table, Text("\n".join(["The cards say what each was trained on:", *cards])))
 
 
 def _parameter(parameter: "Parameter") -> str:
@@ -385,14 +398,15 @@ def closed_loop_tables(
     episodes = " to ".join(map(str, sorted({row.num_episodes for row in rows})))
     scores = _table(
         f"{title}, {counts} scenarios of {episodes} episodes", "planner, traffic", "CLS",
-        *_CLOSED_LOOP_HEADINGS.values(), "ms",
-        caption="±: half of the 95 % interval over episodes; ms: processor time of a plan, median and 95 %",
+        *_CLOSED_LOOP_HEADINGS.values(), "frozen", "ms",
+        caption="±: half of the 95 % interval over episodes; frozen: scenarios in which the ego stands for 3 s or more "
+        "with nobody in its way; ms: processor time of a plan, median and 95 %",
     )  # fmt: skip
     for row in rows:
         scores.add_row(
             f"{row.planner}\n{TRAFFIC_LABELS[row.traffic]}", _interval(row.cls),
             *(_interval(row.metrics[name]) for name in _CLOSED_LOOP_HEADINGS),
-            f"{row.planning_ms_median:.0f}\n{row.planning_ms_95:.0f}",
+            str(row.num_frozen), f"{row.planning_ms_median:.0f}\n{row.planning_ms_95:.0f}",
         )  # fmt: skip
     parts: list[RenderableType] = [scores]
     if differences:

@@ -6,7 +6,6 @@ import sys
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
-from pathlib import Path
 from types import FrameType
 from typing import TYPE_CHECKING, Annotated, Any, Literal
 
@@ -14,7 +13,18 @@ import tyro
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TaskID, TextColumn, TimeRemainingColumn
 
-from waycode.cli.console import STOPPED, Flag, check_at_least, complain, say_result
+from waycode.cli.console import (
+    STOPPED,
+    Count,
+    DatasetPath,
+    Flag,
+    Folder,
+    MaybeCount,
+    MaybeFolder,
+    check_at_least,
+    complain,
+    say_result,
+)
 
 if TYPE_CHECKING:
     from waycode.training.callbacks import StepReport, ValidationReport
@@ -35,13 +45,13 @@ class Train:
 
     recipe: tyro.conf.Positional[RecipeName]
     """Model and training settings; docs/training.md describes each recipe."""
-    data: Path
-    """Dataset to train on."""
-    val: Path
+    data: tyro.conf.Positional[DatasetPath]
+    """Dataset to train on: a folder, a Parquet file of scenes, or `sample`."""
+    val: DatasetPath
     """Dataset to validate on: scenes that are not trained on."""
-    out: Path
+    out: Folder
     """Folder of the run."""
-    init: str | None = None
+    init: Annotated[str | None, tyro.conf.arg(metavar="MODEL")] = None
     """Start with the weights of another run, of a model's folder or of a bundled model."""
     resume: Flag = False
     """Continue the run in --out."""
@@ -49,11 +59,11 @@ class Train:
         tyro.conf.UseAppendAction[tuple[str, ...]], tyro.conf.arg(name="set", metavar="NAME=VALUE")
     ] = ()
     """Change a setting of the recipe, such as model.width=128 or noise.target_ade_m=0.8; can be repeated."""
-    steps: int | None = None
+    steps: MaybeCount = None
     """Number of steps; that of the recipe if not given."""
-    threads: int | None = None
+    threads: MaybeCount = None
     """Number of threads; all cores if not given."""
-    workers: int = 1
+    workers: Count = 1
     """Number of processes that read scenes."""
     accelerator: str = "auto"
     """Hardware to compute on: cpu, gpu, ..., or what there is (auto)."""
@@ -61,9 +71,9 @@ class Train:
     """Number of devices; a run uses one."""
     precision: str = "32-true"
     """Floating-point precision: 32-true, bf16-mixed or 16-mixed."""
-    cache: Path | None = None
+    cache: MaybeFolder = None
     """Folder of prepared examples, kept for later runs; the variable WAYCODE_CACHE or the user's cache if not given."""
-    val_scenes: int = 100
+    val_scenes: Count = 100
     """Number of validation scenes to use, always the same ones."""
     json: Flag = False
     """Print the result as JSON."""

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pyarrow.parquet as pq
 
-from waycode.dataset.dataset import DatasetInfo, ShardInfo, check_shards
+from waycode.dataset.dataset import DatasetInfo, ShardInfo, check_shards, shards_folder
 from waycode.dataset.files import describe
 from waycode.dataset.storage import read_scene
 from waycode.dataset.workers import map_tasks
@@ -37,9 +37,8 @@ def check_dataset(
         workers: number of processes.
         on_scenes: called with the number of scenes checked since the last call.
     """
-    folder = Path(folder)
-    info = DatasetInfo.read(folder)
-    faults = check_shards(folder)
+    info, faults = DatasetInfo.read(folder), check_shards(folder)
+    folder = shards_folder(folder)
     ids: Counter[str] = Counter()
     present = [shard for shard in info.shards if (folder / shard.file).is_file()]
     for found_ids, found_faults in map_tasks(_check_shard, [(folder, shard) for shard in present], workers=workers):

@@ -92,8 +92,15 @@ class DatasetInfo:
             raise ValueError(f"rejected is {self.rejected!r:.60}, expected numbers of scenes by reason")
 
     @staticmethod
-    def read(folder: Path) -> "DatasetInfo":
-        """Reads `dataset.json`. Raises `DatasetError` if it is missing, damaged or of another version."""
+    def read(dataset: str | Path) -> "DatasetInfo":
+        """Reads `dataset.json`. Raises `DatasetError` if it is missing, damaged or of another version.
+
+        Args:
+            dataset: folder, Parquet file of scenes, or name of bundled scenes, as for `Dataset`.
+        """
+        folder = sample_folder(dataset) or Path(dataset)
+        if folder.is_file():
+            return _info_of_file(folder)
         path = folder / INFO_FILE
         if not path.is_file():
             raise DatasetError(
@@ -123,7 +130,8 @@ class Dataset(Sequence[Scene]):
     Can be passed to other processes, by fork or pickle.
 
     Args:
-        folder: of the dataset; the name "sample" (or "sample-crossings") is that of bundled scenes.
+        folder: of the dataset; or a Parquet file of scenes, such as one shard; the name "sample" (or
+            "sample-crossings") is that of bundled scenes.
         verify: whether each shard's checksum is compared when it is first opened, and each scene validated when it is
             first read. The checksum takes about a millisecond per megabyte, the validation a third of a read.
     """
@@ -137,7 +145,7 @@ class Dataset(Sequence[Scene]):
             )
         self._ends = list(accumulate(shard.num_scenes for shard in self.info.shards))
         checksums = {shard.file: shard.sha256 for shard in self.info.shards} if verify else {}
-        self._open = OpenShards(self.folder, checksums)
+        self._open = OpenShards(shards_folder(self.folder), checksums)
         self._valid: set[int] = set()  # scenes that have been validated
 
     def __len__(self) -> int:
@@ -267,8 +275,8 @@ def write_dataset(
 
 def check_shards(folder: str | Path) -> list[str]:
     """Faults of the files of a dataset: missing, changed or unlisted shards."""
-    folder = Path(folder)
-    info = DatasetInfo.read(folder)
+    info, whole = DatasetInfo.read(folder), not Path(folder).is_file()
+    folder = shards_folder(folder)
     faults = [] if info.complete else ["the dataset is not finished"]
     if info.settings_sha256 != settings_hash(info.source, info.settings):
         faults.append(f"the settings in {INFO_FILE} do not have the hash that it gives")
@@ -278,10 +286,39 @@ def check_shards(folder: str | Path) -> list[str]:
             faults.append(f"{shard.file} is missing")
         elif sha256_of_file(path) != shard.sha256:
             faults.append(f"{shard.file} does not have the checksum that {INFO_FILE} gives")
-    if info.complete:  # until then, no shard is listed
+    if info.complete and whole:  # until it is complete, no shard is listed
         unlisted = {path.name for path in folder.glob("*.parquet")} - {shard.file for shard in info.shards}
         faults += [f"{name} is not listed in {INFO_FILE}" for name in sorted(unlisted)]
     return faults
+
+
+def shards_folder(dataset: str | Path) -> Path:
+    """The folder of a dataset's shards; `dataset` as for `Dataset`."""
+    path = sample_folder(dataset) or Path(dataset)
+    return path.parent if path.is_file() else path
+
+
+def _info_of_file(path: Path) -> DatasetInfo:
+    """Describes one Parquet file: as a part of the dataset that lists it, so that its seed is known, or on its own."""
+    if (path.parent / INFO_FILE).is_file():
+        whole = DatasetInfo.read(path.parent)
+        for shard in whole.shards:
+            if shard.file == path.name:
+                return replace(whole, num_shards=1, num_scenes=shard.num_scenes, rejected={}, shards=(shard,))
+    with unreadable(path, hint="expected a Parquet file of scenes"):
+        num_scenes = pq.read_metadata(path).num_row_groups
+        shard = ShardInfo(path.name, num_scenes, path.stat().st_size, sha256_of_file(path))
+    settings = {"file_sha256": shard.sha256}
+    return DatasetInfo(
+        schema_version=SCHEMA_VERSION,
+        source="file",
+        settings=settings,
+        settings_sha256=settings_hash("file", settings),
+        complete=True,
+        num_shards=1,
+        num_scenes=num_scenes,
+        shards=(shard,),
+    )
 
 
 def settings_hash(source: str, settings: Mapping[str, Any]) -> str:

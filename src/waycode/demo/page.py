@@ -68,7 +68,7 @@ def _section(section: SectionReport) -> str:
         "scene": f"{section.scene_id}, {section.agent_id}",
     }
     command = f"waycode plan {section.data} --index {section.scene_index} --agent {section.agent_id}"
-    command += f' --objective "{section.objective}" --plot {section.picture}'
+    command += f' --objective "{section.objective}" --out {section.picture}'
     return _SECTION.substitute(
         name=escape(section.name),
         title=escape(section.title),

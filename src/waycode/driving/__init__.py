@@ -3,7 +3,7 @@
 Axes: K vehicles at once (a simulation has one, a planner tries many), T samples of a trajectory, P points of a path.
 """
 
-from waycode.driving.forecast import Forecast, constant_velocity_forecast, recorded_forecast
+from waycode.driving.forecast import Forecast, constant_velocity_forecast, lane_forecast, recorded_forecast
 from waycode.driving.idm import IdmConfig, idm_acceleration
 from waycode.driving.observation import Driver, Observation
 from waycode.driving.path import Path
@@ -31,6 +31,7 @@ __all__ = [
     "constant_velocity_forecast",
     "expert_route",
     "idm_acceleration",
+    "lane_forecast",
     "recorded_forecast",
     "route_path",
 ]

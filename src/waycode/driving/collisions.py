@@ -226,7 +226,7 @@ def box_overlaps(
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """Overlapping boxes as indices (trajectory, other, sample, look), sorted in this order.
 
-    For look l, both are moved on by `looks[l]` samples: the ego at its current velocity, the others by the forecast.
+    For look l, both are moved on by `looks[l]` samples at the velocities that they have at the sample: nuPlan's rule.
 
     Args:
         ego: K trajectories of the rear axle.
@@ -241,7 +241,8 @@ def box_overlaps(
     steps, ahead = np.arange(0, len(ego), stride), np.array(looks)
     shift_m = vehicle.rear_axle_to_centre_m + ego.speed_mps[:, steps, None] * dt_s * ahead  # [K, s, L]
     centre = ego.position_m[:, steps, None] + shift_m[..., None] * forward(ego.heading_rad[:, steps])[:, :, None]
-    there = others.position_m[:, steps[:, None] + ahead]  # [J, s, L, 2]
+    drift_m = others.velocity_mps[:, steps, None] * (dt_s * ahead)[:, None]
+    there = others.position_m[:, steps, None] + drift_m  # [J, s, L, 2]
     reach = np.hypot(vehicle.length_m, vehicle.width_m) / 2 + forecast_radius_m(grown)
     # All trajectories start in one place, so the bounding box of all of them at each time rules out most others.
     apart = np.maximum(centre.min(axis=0) - there, there - centre.max(axis=0))  # [J, s, L, 2], negative inside
@@ -258,7 +259,7 @@ def box_overlaps(
     )
     theirs = box_corners(
         there[other, place, look],
-        others.heading_rad[other, step + ahead[look]],
+        others.heading_rad[other, step],
         length_m=np.where(ahead[look] == 0, grown.length_m[other], others.length_m[other]),
         width_m=np.where(ahead[look] == 0, grown.width_m[other], others.width_m[other]),
     )

@@ -1,21 +1,24 @@
 """`Forecast`: boxes of the other road users over the horizon. Axes: J others, F samples (0 is now)."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Generic, TypeVar
 
 import numpy as np
 from jaxtyping import Float, Int
 
 from waycode.driving.vehicle import VehicleState
-from waycode.scene import Scene
+from waycode.scene import Scene, TrackType
 from waycode.scene.frames import wrap_angle
-from waycode.scene.geometry import box_corners
+from waycode.scene.geometry import arclengths, box_corners, directions, forward, interpolate, project
 
 Array = TypeVar("Array", bound=Any)  # np.ndarray, or torch.Tensor where objectives need gradients
 
 _BRAKING_WINDOW_S = 0.5  # recent deceleration is measured over this time
 _BRAKING_CONTINUES_S = 1.0  # and assumed to last this long
 _SAME_DIRECTION_RAD = np.radians(45)
+_FADING_M = 5.0  # a deviation from the lane's direction fades over about this distance
+_MOVING_MPS = 0.5  # below, nobody is moved along a lane: the velocity is noise
+_WHEELED = (TrackType.VEHICLE, TrackType.CYCLIST)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -100,6 +103,43 @@ def constant_velocity_forecast(
     )
 
 
+def lane_forecast(
+    scene: Scene,
+    agent: int | None,
+    *,
+    num_steps: int,
+    near: VehicleState | None = None,
+    reach_m: float = 100.0,
+    braking: bool = False,
+) -> Forecast[np.ndarray]:
+    """Vehicles and cyclists keep their speed along their lane and the straightest lanes after it; others as in
+    `constant_velocity_forecast`.
+
+    A road user keeps its offset from the centreline. One that stands, or that is on no lane in its direction
+    (`LaneGraph.lane_at`), keeps its velocity.
+
+    Args: as for `constant_velocity_forecast`, but `braking` applies to all that follow a lane, oncoming ones too.
+    """
+    straight = constant_velocity_forecast(
+        scene, agent, num_steps=num_steps, near=near, reach_m=reach_m, braking=braking
+    )
+    speed = np.linalg.norm(straight.velocity_mps[:, 0], axis=-1)
+    lane = scene.map.lanes.graph.lane_at(straight.position_m[:, 0], straight.heading_rad[:, 0])
+    follows = np.flatnonzero(np.isin(straight.types, _WHEELED) & (speed > _MOVING_MPS) & (lane >= 0))
+    driving_s = time_s = np.arange(num_steps + 1) * scene.dt_s
+    if braking:
+        driving_s = _equivalent_driving_time_s(scene, straight.track[follows], time_s)
+    travelled_m = speed[follows, None] * driving_s
+    position, heading = straight.position_m.copy(), straight.heading_rad.copy()
+    for row, travelled in zip(follows, travelled_m, strict=True):
+        line_m = scene.map.lanes.graph.line_ahead(int(lane[row]), length_m=float(travelled[-1]))
+        position[row], heading[row] = _along_line(line_m, position[row, 0], heading[row, 0], travelled)
+    velocity = straight.velocity_mps.copy()
+    along_mps = np.gradient(travelled_m, scene.dt_s, axis=1)[..., None]
+    velocity[follows] = along_mps * forward(heading[follows])
+    return replace(straight, position_m=position, heading_rad=heading, velocity_mps=velocity)
+
+
 def recorded_forecast(scene: Scene, agent: int | None, *, num_steps: int) -> Forecast[np.ndarray]:
     """The recorded motion of the others, invalid where not observed. For analysis: a planner cannot know it.
 
@@ -122,17 +162,48 @@ def recorded_forecast(scene: Scene, agent: int | None, *, num_steps: int) -> For
     )
 
 
+def _along_line(
+    line_m: Float[np.ndarray, "p 2"],
+    position_m: Float[np.ndarray, " 2"],
+    heading_rad: float,
+    travelled_m: Float[np.ndarray, " F"],
+) -> tuple[Float[np.ndarray, "F 2"], Float[np.ndarray, " F"]]:
+    """Positions and headings of a road user that keeps its offset from a line; beyond its end it goes straight on."""
+    start_m, offset_m, _ = (float(values[0]) for values in project(position_m[None], line_m))
+    along, at = arclengths(line_m), start_m + travelled_m
+    # The first sample is observed. What differs from the line there fades out.
+    line_rad = np.interp(at, along, np.unwrap(directions(line_m)))
+    ahead = forward(line_rad)
+    left = np.stack([-ahead[:, 1], ahead[:, 0]], axis=-1)
+    position = interpolate(line_m, at) + np.maximum(at - along[-1], 0.0)[:, None] * ahead + offset_m * left
+    fading = np.exp(-travelled_m / _FADING_M)
+    position += fading[:, None] * (position_m - position[0])
+    return position, line_rad + fading * wrap_angle(heading_rad - line_rad[:1])
+
+
 def _equivalent_driving_time_s(
-    scene: Scene, rows: Int[np.ndarray, " J"], time_s: Float[np.ndarray, " F"], *, heading_rad: Float[np.ndarray, " 1"]
+    scene: Scene,
+    rows: Int[np.ndarray, " J"],
+    time_s: Float[np.ndarray, " F"],
+    *,
+    heading_rad: Float[np.ndarray, " 1"] | None = None,
 ) -> Float[np.ndarray, "J F"]:
-    """Travelled distance divided by current speed, for road users that go on braking as they did recently."""
+    """Travelled distance divided by current speed, for road users that go on braking as they did recently.
+
+    Args:
+        scene: the scene.
+        rows: tracks.
+        time_s: times from now on.
+        heading_rad: only road users in this direction go on braking; None: all.
+    """
     tracks, now = scene.tracks, scene.current_step
     before = max(0, now - round(_BRAKING_WINDOW_S / scene.dt_s))
     speed, earlier = (tracks.speed_mps[rows, step].astype(np.float64) for step in (now, before))
     window_s = max(now - before, 1) * scene.dt_s
-    turned = wrap_angle(tracks.heading_rad[rows, now] - heading_rad)
-    same_direction = tracks.valid[rows, before] & (np.abs(turned) < _SAME_DIRECTION_RAD)
-    deceleration = np.where(same_direction, np.maximum(earlier - speed, 0.0) / window_s, 0.0)
+    brakes = tracks.valid[rows, before]
+    if heading_rad is not None:
+        brakes &= np.abs(wrap_angle(tracks.heading_rad[rows, now] - heading_rad)) < _SAME_DIRECTION_RAD
+    deceleration = np.where(brakes, np.maximum(earlier - speed, 0.0) / window_s, 0.0)
     lost = deceleration / np.maximum(speed, 1e-3)  # share of the speed lost per second
     braking_s = np.minimum(_BRAKING_CONTINUES_S, 1 / np.maximum(lost, 1e-9))[:, None]  # at most to standstill
     while_s = np.minimum(time_s[None], braking_s)

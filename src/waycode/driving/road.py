@@ -8,7 +8,7 @@ from jaxtyping import Bool, Float
 
 from waycode.driving.path import Path, is_red, stop_points_on
 from waycode.driving.road_surface import DrivableArea
-from waycode.driving.route import route_path
+from waycode.driving.route import end_of, lanes_ahead, path_on
 from waycode.driving.vehicle import Vehicle, VehicleState
 from waycode.scene import MapFeatures, Scene, TrackType
 from waycode.scene.frames import wrap_angle
@@ -26,6 +26,7 @@ class Road:
     speed_mps: Float[np.ndarray, " P"]  # target speed at each point: the limit, less in bends and before them
     stop_m: Float[np.ndarray, " G"]  # arclength of each signal's stop line along the path
     is_on_path: Bool[np.ndarray, " G"]  # whether the signal controls this path
+    end_m: float = np.inf  # arclength at which the route or the known map ends; the path goes on straight beyond it
 
     @staticmethod
     def ahead_of(scene: Scene, state: VehicleState, *, vehicle: Vehicle, fallback_mps: float) -> "Road":
@@ -38,12 +39,12 @@ class Road:
             fallback_mps: target speed where no limit is known; the highest speed observed on the same road if that
                 is higher.
         """
-        path = route_path(
-            scene,
-            position_m=state.centre_m(vehicle)[0],
-            heading_rad=float(state.heading_rad[0]),
-            speed_mps=float(state.speed_mps[0]),
+        position_m, heading_rad = state.centre_m(vehicle)[0], float(state.heading_rad[0])
+        chain = lanes_ahead(scene, position_m=position_m, heading_rad=heading_rad)
+        path = path_on(
+            scene.map.lanes, chain, position_m=position_m, heading_rad=heading_rad, speed_mps=float(state.speed_mps[0])
         )
+        end = end_of(scene, chain)
         stop_m, is_on_path = stop_points_on(path, scene.signals, scene.map.lanes)
         usual_mps = max(fallback_mps, _fastest_on_road_mps(scene, state))
         return Road(
@@ -52,6 +53,7 @@ class Road:
             speed_mps=path.speed_profile(fallback_mps=usual_mps),
             stop_m=stop_m,
             is_on_path=is_on_path,
+            end_m=np.inf if end is None else float(path.project(end)[0]),
         )
 
     @cached_property
@@ -62,6 +64,10 @@ class Road:
     def red_stop_m(self, scene: Scene) -> Float[np.ndarray, " r"]:
         """Arclengths of the stop lines along the path whose light is red at the scene's current step."""
         return self.stop_m[self.is_on_path & is_red(scene.signals, scene.current_step)]
+
+    def stops_m(self, scene: Scene) -> Float[np.ndarray, " r"]:
+        """Arclengths along the path at which a vehicle has to stop now: red lights, and the end of the route."""
+        return np.append(self.red_stop_m(scene), self.end_m)
 
 
 def _fastest_on_road_mps(scene: Scene, state: VehicleState) -> float:

@@ -39,6 +39,15 @@ def route_path(scene: Scene, *, position_m: Float[np.ndarray, " 2"], heading_rad
     return path_on(scene.map.lanes, chain, position_m=position_m, heading_rad=heading_rad, speed_mps=speed_mps)
 
 
+def end_of(scene: Scene, chain: list[int]) -> Float[np.ndarray, " 2"] | None:
+    """The end of the route, or without a route of the known map, on a chain of lanes (`lanes_ahead`); None without
+    lanes."""
+    if not chain:
+        return None
+    on_route = chain if scene.route is None else [lane for lane in chain if lane in scene.route.lanes]
+    return scene.map.lanes.centrelines[on_route[-1]][-1].astype(np.float64)
+
+
 def path_on(
     lanes: Lanes, chain: list[int], *, position_m: Float[np.ndarray, " 2"], heading_rad: float, speed_mps: float
 ) -> Path:
@@ -62,7 +71,8 @@ def lanes_ahead(scene: Scene, *, position_m: Float[np.ndarray, " 2"], heading_ra
 
 
 def expert_route(scene: Scene) -> Route | None:
-    """The lanes that the recorded ego drives on from the current step on (map matching); None without ego or lanes."""
+    """The lanes that the recorded ego drives on from the current step on (map matching), then the straightest ones
+    after them: the end of a recording is no destination. None without ego or lanes."""
     ego, lanes = scene.tracks.ego_index, scene.map.lanes
     if ego is None or len(lanes) == 0:
         return None
@@ -70,7 +80,9 @@ def expert_route(scene: Scene) -> Route | None:
     position = scene.tracks.position_m[ego, steps].astype(np.float64)
     _, kept = np.unique((arclengths(position) / _MATCH_SPACING_M).astype(np.int64), return_index=True)
     visited = _match_lanes(lanes.graph, position[kept], scene.tracks.heading_rad[ego, steps[kept]].astype(np.float64))
-    return _as_route(lanes.graph, visited) if visited else None
+    if not visited:
+        return None
+    return _as_route(lanes.graph, lanes.graph.extend_straight(visited, length_m=STRAIGHT_ON_M))
 
 
 def _cheapest_chain(route: Route, graph: LaneGraph, starts: dict[int, float]) -> list[int]:

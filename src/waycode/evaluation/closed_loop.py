@@ -57,6 +57,7 @@ class ClosedLoopRow:
     num_episodes: int  # that these scenarios are windows of
     cls: Estimate  # closed-loop score
     metrics: dict[str, Estimate]  # `no_at_fault_collision` is S-CR, `progress` is S-PR
+    num_frozen: int  # scenarios in which the ego stands for 3 s or more with nobody in its way
     planning_ms_median: float  # processor time of a plan; NaN if nothing was planned
     planning_ms_95: float  # 95 % quantile
     failed: dict[str, str]  # scene id -> error message
@@ -160,6 +161,7 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
             name: Estimate.of(_percent([result.metrics[name] for result in results]), episodes)
             for name in results[0].metrics
         },
+        num_frozen=sum(result.frozen_s > 0 for result in results),
         planning_ms_median=float(np.median(planning_ms)) if known else float("nan"),
         planning_ms_95=float(np.quantile(planning_ms, 0.95)) if known else float("nan"),
         failed={result.scene_id: result.failure for result in results if result.failure is not None},

@@ -33,6 +33,7 @@ _RESULT_SCHEMA = pa.schema(
         *((metric.name, pa.float64()) for metric in METRICS),
         ("failure", pa.string()),
         ("reasons", pa.list_(pa.string())),
+        ("frozen_s", pa.float64()),
         ("planning_s", pa.list_(pa.float64())),
     ]
 )
@@ -109,6 +110,7 @@ def _read(path: Path, *, digest: str) -> ScenarioResult:
         metrics={metric.name: row[metric.name] for metric in METRICS},
         reasons=tuple(row["reasons"]),
         failure=row["failure"],
+        frozen_s=row["frozen_s"],
         planning_s=np.array(row["planning_s"], np.float64),
     )
 

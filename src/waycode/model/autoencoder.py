@@ -91,7 +91,7 @@ class Model(nn.Module):
                 with torch.no_grad():
                     cache, (mean_m, _) = self.decoder.extend(cache, received[-1][:, None], scene)
                 state = state + encoder.correction(state, future_m - mean_m[:, 0], valid, cache.state[:, 0])
-            sent.append(encoder.latents(state[:, None], scene.tokens))
+            sent.append(encoder.latents(state[:, None], scene.tokens, first=place))
             received.append(channel(sent[-1], place))
         return torch.cat(sent, dim=1), torch.cat(received, dim=1)
 

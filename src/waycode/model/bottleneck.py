@@ -24,23 +24,29 @@ def draw_noise(shape: Sequence[int], sigma: float, generator: torch.Generator | 
     return sigma * torch.randn(*shape, generator=generator, device="cpu")
 
 
-def prefix_probabilities(num_tokens: int) -> Float[Tensor, " N"]:
+def prefix_probabilities(num_tokens: int, *, ratio: float = 0.5) -> Float[Tensor, " N"]:
     """Probability of keeping the first 1, 2, ..., N tokens in training (nested dropout, appendix A.3).
 
     All tokens are kept with probability 1/2. Otherwise N_drop tokens are dropped with a probability proportional to
-    (1/2)^N_drop; at least one is dropped and one kept.
+    ratio^N_drop; at least one is dropped and one kept.
+
+    Args:
+        num_tokens: N.
+        ratio: probability of dropping one token more, relative to one less; 1/2 in the paper.
     """
     if num_tokens < 1:
         raise ValueError(f"num_tokens is {num_tokens}, expected at least 1")
     if num_tokens == 1:
         return torch.ones(1, device="cpu")
     dropped = torch.arange(num_tokens - 1, 0, -1, device="cpu")  # N_drop for 1, 2, ..., N - 1 kept tokens
-    weight = 0.5**dropped
+    weight = ratio**dropped
     return torch.cat([0.5 * weight / weight.sum(), weight.new_tensor([0.5])])
 
 
-def sample_prefix(num_rows: int, num_tokens: int, generator: torch.Generator | None = None) -> Float[Tensor, "R N"]:
-    """Draws the number of kept tokens for each row, as a one-hot vector."""
-    probabilities = prefix_probabilities(num_tokens)
+def sample_prefix(
+    num_rows: int, num_tokens: int, generator: torch.Generator | None = None, *, ratio: float = 0.5
+) -> Float[Tensor, "R N"]:
+    """Draws the number of kept tokens for each row, as a one-hot vector; see `prefix_probabilities`."""
+    probabilities = prefix_probabilities(num_tokens, ratio=ratio)
     kept = torch.multinomial(probabilities, num_rows, replacement=True, generator=generator)
     return torch.nn.functional.one_hot(kept, num_tokens).to(probabilities.dtype)

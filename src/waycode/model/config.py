@@ -38,6 +38,9 @@ class ModelConfig:
     reachability: bool = True
     registers: int = 1  # learned tokens beside the latents; the trajectory is read from the first of the decoder's
     joint: bool = False  # one code for all modelled agents of a scene, instead of one for each (paper, section 3.3)
+    # Whether the tokens of a joint code are addressed to its agents in turn, the fastest first (ours). All agents still
+    # see all tokens; without an address, as in the paper, they have to learn which of them a token is about.
+    addressed: bool = False
     num_tokens: int = 3  # N
     token_dim: int = 3  # D
     causal: bool = True  # False: latents attend to later latents too (ablation)
@@ -78,6 +81,8 @@ class ModelConfig:
                 f"correction_width is {self.correction_width}, expected 0 without spline_points: "
                 "the correction by the map moves control points"
             )
+        if self.addressed and not self.joint:
+            raise ValueError("addressed is true, expected false if joint is false: a code of one agent has no others")
         for name in ("prior", "feedback"):
             if getattr(self, name) and not self.causal:
                 raise ValueError(f"{name} is true, expected false if causal is false: it reads the states of prefixes")

@@ -8,6 +8,7 @@ G codes for the R rows: one each, or one for all agents of a scene (joint model)
 other. Each row has its own states of the latents, from the view of its agent.
 """
 
+from collections.abc import Sequence
 from dataclasses import dataclass
 
 import torch
@@ -101,6 +102,9 @@ class Decoder(nn.Module):
         self.config = config
         width, steps = config.width, config.features.future_steps
         self.embed_latent = nn.Linear(config.token_dim, width)
+        if config.addressed:  # what a token says to the agents that it is not addressed to: nothing at first
+            self.embed_overheard = nn.Linear(config.token_dim, width, bias=False)
+            nn.init.zeros_(self.embed_overheard.weight)
         self.place = nn.Parameter(torch.randn(config.num_tokens, width) * 0.02)
         self.registers = nn.Parameter(torch.randn(config.registers, width) * 0.02)
         self.blocks = Blocks(config.decoder_layers, config)
@@ -186,23 +190,35 @@ class Decoder(nn.Module):
         self, latents: Float[Tensor, "G n D"], scene: SceneEmbedding
     ) -> Float[Tensor, "G n_plus_1 V"]:
         """The prior after 0, 1, ..., n tokens."""
-        return self.prior_logits(self._prefix_states(latents, scene), scene)
+        return self.prior_logits(self._prefix_states(latents, scene), scene, lengths=range(latents.shape[1] + 1))
 
     def decode_with_prior(
         self, latents: Float[Tensor, "G N D"], scene: SceneEmbedding
     ) -> tuple[MeanAndStd, Float[Tensor, "G N V"]]:
         """`decode_all_prefixes`, and the prior of each of the N tokens given those before it."""
         states = self._prefix_states(latents, scene)
-        return self._trajectories(states[:, 1:], scene), self.prior_logits(states[:, :-1], scene)
+        prior = self.prior_logits(states[:, :-1], scene, lengths=range(latents.shape[1]))
+        return self._trajectories(states[:, 1:], scene), prior
 
-    def prior_logits(self, state: Float[Tensor, "R K d"], scene: SceneEmbedding) -> Float[Tensor, "G K V"]:
+    def prior_logits(
+        self, state: Float[Tensor, "R K d"], scene: SceneEmbedding, *, lengths: Sequence[int]
+    ) -> Float[Tensor, "G K V"]:
         """Prior (ours): unnormalised log probabilities of the token after each prefix, by its id; see `PrefixCache`.
 
         The V tokens are those of a codebook of `PRIOR_LEVELS` levels. After all N tokens there is no next one.
+
+        Args:
+            state: of K prefixes.
+            scene: the embedding of the same rows.
+            lengths: number of tokens of each prefix. An addressed token is predicted from the state of its agent.
         """
         if self.prior is None:
             raise ValueError("the model has no prior over codes: it was trained without one")
-        logits: Tensor = self.prior(scene.tokens.of_codes(state))
+        addressed = scene.tokens.is_addressed(torch.tensor(lengths, device=state.device))
+        if addressed is None:
+            logits: Tensor = self.prior(scene.tokens.of_codes(state))
+        else:
+            logits = self.prior(scene.tokens.by_agent(state * addressed[..., None]).sum(dim=1))
         return logits
 
     def _prefix_states(self, latents: Float[Tensor, "G n D"], scene: SceneEmbedding) -> Float[Tensor, "R n_plus_1 d"]:
@@ -233,6 +249,10 @@ class Decoder(nn.Module):
         if last > available:
             raise ValueError(f"got prefixes of {last} tokens, expected at most {available}: the model has no more")
         embedded = scene.tokens.of_rows(self.embed_latent(latents) + self.place[first:last])
+        addressed = scene.tokens.is_addressed(torch.arange(first, last, device=latents.device))
+        if addressed is not None:
+            overheard = scene.tokens.of_rows(self.embed_overheard(latents) + self.place[first:last])
+            embedded = torch.where(addressed[:, None, :, None], embedded, overheard)
         return embedded + scene.tokens.agent[:, None, None]
 
     def _registers(self, scene: SceneEmbedding) -> Float[Tensor, "R 1 registers d"]:

@@ -34,6 +34,7 @@ LOOK_AHEAD_S = 6.0  # scene tokens are selected around the path that an agent co
 _POINT_SCALE_M, _SPEED_SCALE_MPS, _POSITION_SCALE_M = 10.0, 10.0, 30.0  # bring the inputs to the order of 1
 _POSE_CHANNELS = 7  # x, y, asinh x, asinh y, cos, sin, log distance
 _AGENT_CHANNELS = 2  # is the agent itself, reachability
+_RANK_PER_M = 1e-3  # m/s that a metre counts when agents are ranked by speed: it decides between equal speeds alone
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -64,6 +65,7 @@ class SceneTokens:
     # Embedded poses of the agents relative to each other. None if every agent has a code of its own: G codes are then
     # those of the R rows, otherwise (joint model) those of the B scenes.
     between: Float[Tensor, "B A A p"] | None = None
+    rank: Int[Tensor, " R"] | None = None  # place of each row among the agents of its scene; None without addresses
 
     @property
     def num_codes(self) -> int:
@@ -85,6 +87,16 @@ class SceneTokens:
         count = self.is_agent.sum(dim=1).clamp(min=1).view(-1, *[1] * (values.ndim - 1))
         return self.by_agent(values).sum(dim=1) / count
 
+    def is_addressed(self, places: Int[Tensor, " n"]) -> Bool[Tensor, "R n"] | None:
+        """Whether the tokens at these places of the code are addressed to each row; None without addresses.
+
+        Token i of a joint code is addressed to the agent with rank i modulo their number.
+        """
+        if self.rank is None:
+            return None
+        agents = self.is_agent.sum(dim=1)[self.row // self.relation.shape[1]]  # [R]
+        return places % agents[:, None] == self.rank[:, None]
+
     def by_agent(self, values: Float[Tensor, "R *rest"]) -> Float[Tensor, "B A *rest"]:
         """Values of rows as a table of scenes and agents; zero where a scene has fewer agents."""
         shape = self.relation.shape[:2]
@@ -104,7 +116,8 @@ class SceneTokens:
         only, alone = slice(scene, scene + 1), slice(slot, slot + 1)
         between = None if self.between is None else self.between[only, alone, alone]
         relation = self.relation[only, alone]
-        return self._part(only, slice(row, row + 1), relation, self.row.new_zeros(1), between)
+        part = self._part(only, slice(row, row + 1), relation, self.row.new_zeros(1), between)
+        return part if self.rank is None else replace(part, rank=self.row.new_zeros(1))
 
     def first(self, num_scenes: int) -> "SceneTokens":
         """The first scenes, with their agents."""
@@ -125,6 +138,7 @@ class SceneTokens:
             map=replace(polylines, token=polylines.token - before),
             velocity_mps=self.velocity_mps[rows],
             between=between,
+            rank=None if self.rank is None else self.rank[rows],
         )
 
 
@@ -180,10 +194,13 @@ class SceneEncoder(nn.Module):
                 x = layer(x, index, between, near)
         x = self.norm(x)
 
-        between = None
-        if self.config.joint:
-            between = self.embed_between(pose_features(to_frame(agent_pose[:, None], agent_pose[:, :, None])))
         row = agents.mask.flatten().nonzero()[:, 0]
+        between, rank = None, None
+        if self.config.joint:
+            others = to_frame(agent_pose[:, None], agent_pose[:, :, None])  # [B, A, A, 3]
+            between = self.embed_between(pose_features(others))
+            if self.config.addressed:
+                rank = rank_by_speed(others, velocity, agents.mask).flatten()[row]
         polylines = _map_polylines(
             points, kind, mask, relative.flatten(0, 1)[row], reachability.flatten(0, 1)[row],
             distance.flatten(0, 1)[row], scene_of_row=row // agents.mask.shape[1], count=self.config.nearby_polylines,
@@ -192,6 +209,7 @@ class SceneEncoder(nn.Module):
         return SceneTokens(
             tokens=x, mask=mask, relation=relation, row=row, agent=x[row // agents.mask.shape[1], agent],
             map=polylines, velocity_mps=velocity.flatten(0, 1)[row], between=between,
+            rank=rank,
         )  # fmt: skip
 
     def _embed_segments(self, scene: SceneFeatures) -> Float[Tensor, "B segments d"]:
@@ -300,6 +318,25 @@ def to_frame(pose: Float[Tensor, "*n 3"], frame: Float[Tensor, "*m 3"]) -> Float
     x, y, rotation = (pose - frame).unbind(dim=-1)
     cos, sin = frame[..., 2].cos(), frame[..., 2].sin()
     return torch.stack([cos * x + sin * y, cos * y - sin * x, rotation], dim=-1)
+
+
+def rank_by_speed(
+    others: Float[Tensor, "B A A 3"], velocity_mps: Float[Tensor, "B A 2"], mask: Bool[Tensor, "B A"]
+) -> Int[Tensor, "B A"]:
+    """The place of each agent among those of its scene, the fastest first: the same in every order and frame.
+
+    Where speeds are equal, such as those of standing agents, the one that has the others farther ahead and to its left
+    comes first.
+
+    Args:
+        others: poses of all agents relative to each.
+        velocity_mps: of the agents.
+        mask: false for padding, which comes last.
+    """
+    seen = mask[:, None, :, None].to(others)
+    ahead, left, _ = ((others * seen).sum(dim=2) / seen.sum(dim=2).clamp(min=1)).unbind(dim=-1)
+    key = velocity_mps.norm(dim=-1) + _RANK_PER_M * (ahead + left / 2)
+    return key.masked_fill(~mask, -torch.inf).argsort(dim=1, descending=True).argsort(dim=1)
 
 
 def nearest_neighbours(

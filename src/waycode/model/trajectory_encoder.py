@@ -3,12 +3,14 @@
 import torch
 from jaxtyping import Bool, Float
 from torch import Tensor, nn
+from torch.nn import functional
 
 from waycode.model.config import ModelConfig
 from waycode.model.layers import Blocks, KeysValues, causal_mask, mlp
 from waycode.model.scene_encoder import SceneTokens
 
 _POSITION_SCALE_M, _RESIDUAL_SCALE_M = 20.0, 5.0  # bring the inputs to the order of 1
+_FIRST_FOCUS = 4.0  # an addressed agent begins with a share of 90 % in its tokens, beside seven others
 
 
 class TrajectoryEncoder(nn.Module):
@@ -32,6 +34,9 @@ class TrajectoryEncoder(nn.Module):
         self.project = nn.Linear(width, config.token_dim)
         if config.joint:
             self.share = nn.Linear(width, width)  # of each agent in a joint code, by channel
+        if config.addressed:
+            self.address = nn.Parameter(torch.randn(width) * 0.02)  # marks the latents that are addressed to an agent
+            self.focus = nn.Parameter(torch.tensor(_FIRST_FOCUS))  # on the agent that a latent is addressed to
         if config.feedback and config.num_tokens > 1:  # the first latent has none before it
             self.embed_error = mlp(3 * steps, 2 * width, width)
             self.correct = mlp(3 * width, 2 * width, width)
@@ -55,6 +60,10 @@ class TrajectoryEncoder(nn.Module):
         count = self.config.num_tokens
         trajectory = self.embed(self._inputs(future_m, valid, scene.velocity_mps))  # [R, d]
         queries = self.queries + scene.agent[:, None]  # [R, N + registers, d]
+        addressed = scene.is_addressed(torch.arange(count, device=future_m.device))
+        if addressed is not None:
+            marks = addressed[..., None] * self.address  # [R, N, d]
+            queries = queries + functional.pad(marks, (0, 0, 0, self.config.registers))
         x = torch.cat([trajectory[:, None], queries], dim=1)[:, None]  # [R, 1, 1 + N + registers, d]
         for block, seen in zip(self.blocks, keys_values, strict=True):
             x = block(x, block.own_keys_and_values(x), seen, scene, mask=self.mask)
@@ -77,11 +86,21 @@ class TrajectoryEncoder(nn.Module):
         correction: Tensor = self.correct(torch.cat([state, self.embed_error(error), decoder_state], dim=-1))
         return correction
 
-    def latents(self, state: Float[Tensor, "R n d"], scene: SceneTokens) -> Float[Tensor, "G n D"]:
-        """Latents in [-1, 1] from their hidden states; those of a joint code from the states of all its agents."""
+    def latents(self, state: Float[Tensor, "R n d"], scene: SceneTokens, *, first: int = 0) -> Float[Tensor, "G n D"]:
+        """Latents in [-1, 1] from their hidden states; those of a joint code from the states of all its agents.
+
+        Args:
+            state: the hidden states.
+            scene: the scene around each agent.
+            first: place of the first of the n latents in the code.
+        """
         if scene.between is not None:
             missing = ~scene.is_agent[:, :, None, None]
-            share = scene.by_agent(self.share(state)).masked_fill(missing, -torch.inf).softmax(dim=1)  # [B, A, n, d]
+            score = self.share(state)
+            addressed = scene.is_addressed(torch.arange(first, first + state.shape[1], device=state.device))
+            if addressed is not None:
+                score = score + self.focus * addressed[..., None]
+            share = scene.by_agent(score).masked_fill(missing, -torch.inf).softmax(dim=1)  # [B, A, n, d]
             state = (share * scene.by_agent(state)).sum(dim=1)
         return torch.tanh(self.project(self.norm(state)))
 

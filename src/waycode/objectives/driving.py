@@ -14,7 +14,7 @@ from jaxtyping import Float, Int
 from torch import Tensor
 
 from waycode.driving.collisions import TTC_LOOKS, Conflicts, SafetyMargin, find_conflicts
-from waycode.driving.forecast import Forecast, constant_velocity_forecast
+from waycode.driving.forecast import Forecast, lane_forecast
 from waycode.driving.road import STOP_LINE_MARGIN_M
 from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M
 from waycode.driving.trajectory import Trajectory
@@ -28,7 +28,7 @@ from waycode.scene.kinematics import COMFORT_BOUNDS, MIN_STEPS, motion
 
 # nuPlan's score as a cost: its multipliers first, then its weighted mean.
 DRIVING_OBJECTIVE = (
-    "at-fault-collision + off-road + red-light then "
+    "at-fault-collision + off-road + red-light + route-end then "
     "5 * route-progress + 5 * time-to-collision + 4 * speed-limit + 2 * comfort-limits"
 )
 TOTAL_WEIGHT = 16.0  # sum of the weights of the second level
@@ -72,22 +72,32 @@ def _on_route(candidates: Candidates, horizon_s: float) -> _OnRoute:
 
 
 def _forecast(setting: Setting, num_steps: int) -> Forecast[np.ndarray]:
-    """The road users near the agent at constant velocity; leaders that brake go on braking."""
-    return constant_velocity_forecast(
-        setting.scene, setting.agent, num_steps=num_steps, near=setting.state, braking=True
-    )
+    """The road users near the agent: as the setting knows them, or along their lanes (who brakes goes on braking)."""
+    known = setting.known_forecast
+    if known is None:
+        return lane_forecast(setting.scene, setting.agent, num_steps=num_steps, near=setting.state, braking=True)
+    if known.position_m.shape[1] <= num_steps:
+        raise ObjectiveError(
+            f"the forecast of the others has {known.position_m.shape[1]} samples, expected at least {num_steps + 1}"
+        )
+    return known
 
 
 def _reachable_m(setting: Setting, num_steps: int) -> float:
     """Distance that the agent can travel along its route on an empty road, at the target speeds."""
-    road, dt_s = setting.road, setting.scene.dt_s
+    road, dt_s, end_m = setting.road, setting.scene.dt_s, _end_of_centre_m(setting)
     along = start = float(road.path.project(setting.state.rear_axle_m)[0][0])
     speed, change = max(0.0, float(setting.state.speed_mps[0])), dt_s * _FREE_ROAD_ACCELERATION_MPS2
     for _ in range(num_steps):
         target = float(road.speed_mps[road.path.index_at(np.array(along))])
         along += dt_s * speed
         speed = min(speed + change, max(target, speed - change))
-    return along - start
+    return min(along, max(end_m - setting.vehicle.rear_axle_to_centre_m, start)) - start
+
+
+def _end_of_centre_m(setting: Setting) -> float:
+    """Arclength of the box's centre when the front bumper is at the end of the route or of the map."""
+    return setting.road.end_m - setting.vehicle.length_m / 2
 
 
 def _conflicts(candidates: Candidates, horizon_s: float, margin: SafetyMargin) -> Conflicts:
@@ -176,12 +186,16 @@ class OffRoad(_DrivingTerm):
 
 
 @dataclass(frozen=True, kw_only=True)
-class RedLight(_DrivingTerm):
-    """Stop at red lights: 1 for crossing the stop line of a red light on the route although a stop is possible."""
+class _StopTerm(_DrivingTerm):
+    """1 for passing a place to stop at although a stop is possible."""
+
+    def _stops_m(self, setting: Setting) -> Float[np.ndarray, " r"]:
+        """Arclengths along the route's path."""
+        raise NotImplementedError
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         drive, setting = candidates.shared(_on_route, self.horizon_s), candidates.setting
-        stop_m = setting.road.red_stop_m(setting.scene)[None]  # [1, r]
+        stop_m = self._stops_m(setting)[None]  # [1, r]
         half, speed = setting.vehicle.length_m / 2, float(drive.rear_axle.speed_mps[0, 0])
         gap = stop_m - (drive.along_m[:, :1] + half)  # [K, r] from the front bumper
         braking_m = speed**2 / (2 * _MAX_RED_LIGHT_BRAKING_MPS2)
@@ -189,8 +203,29 @@ class RedLight(_DrivingTerm):
         crossed = drive.along_m.max(axis=1)[:, None] + half > stop_m + STOP_LINE_MARGIN_M
         return self._costs((stoppable & crossed).any(axis=1).astype(np.float64), candidates)
 
+
+@dataclass(frozen=True, kw_only=True)
+class RedLight(_StopTerm):
+    """Stop at red lights: 1 for crossing the stop line of a red light on the route although a stop is possible."""
+
+    def _stops_m(self, setting: Setting) -> Float[np.ndarray, " r"]:
+        return setting.road.red_stop_m(setting.scene)
+
     def _verdict(self, cost: float) -> Verdict:
         told = "crosses the stop line of a red light" if cost else "crosses no red light"
+        return Verdict(satisfied=cost == 0, sentence=f"{told} within {self.horizon_s:g} s")
+
+
+@dataclass(frozen=True, kw_only=True)
+class RouteEnd(_StopTerm):
+    """Stop at the end of the route or of the known map: 1 for driving past it although a stop is possible."""
+
+    def _stops_m(self, setting: Setting) -> Float[np.ndarray, " r"]:
+        end_m = setting.road.end_m
+        return np.array([end_m]) if np.isfinite(end_m) else np.zeros(0)
+
+    def _verdict(self, cost: float) -> Verdict:
+        told = "drives past the end of the route" if cost else "stays before the end of the route"
         return Verdict(satisfied=cost == 0, sentence=f"{told} within {self.horizon_s:g} s")
 
 
@@ -207,7 +242,8 @@ class RouteProgress(_DrivingTerm):
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         drive = candidates.shared(_on_route, self.horizon_s)
         deviation = np.maximum(np.abs(drive.offset_m) - self.free_width_m, 0).mean(axis=1)
-        progress = drive.along_m[:, -1] - drive.along_m[:, 0] - self.deviation_weight * deviation
+        last_m = np.minimum(drive.along_m[:, -1], np.maximum(_end_of_centre_m(candidates.setting), drive.along_m[:, 0]))
+        progress = last_m - drive.along_m[:, 0] - self.deviation_weight * deviation
         goal_m = max(_MIN_PROGRESS_GOAL_M, candidates.setting.shared(_reachable_m, drive.num_steps))
         return self._costs(1 - np.minimum(progress / goal_m, 1.0), candidates)
 

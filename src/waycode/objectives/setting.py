@@ -10,7 +10,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from waycode.driving.forecast import Forecast, constant_velocity_forecast, recorded_forecast
+from waycode.driving.forecast import Forecast, constant_velocity_forecast, lane_forecast, recorded_forecast
 from waycode.driving.path import SPACING_M
 from waycode.driving.road import Road
 from waycode.driving.route import lanes_ahead, path_on
@@ -19,8 +19,14 @@ from waycode.scene import GraphOrigin, Scene, WaycodeError
 from waycode.scene.geometry import project
 from waycode.scene.geometry_torch import PolylineSegments
 
-# The assumed motion of the other road users: at their current velocity, which a planner can know, or as recorded.
-Others = Literal["constant-velocity", "recorded"]
+# The assumed motion of the other road users: at their current velocity or along their lanes, which a planner can know,
+# or as recorded.
+Others = Literal["constant-velocity", "lanes", "recorded"]
+_PREDICTIONS: dict[str, Callable[..., Forecast[np.ndarray]]] = {
+    "constant-velocity": constant_velocity_forecast,
+    "lanes": lane_forecast,
+    "recorded": recorded_forecast,
+}
 
 _FALLBACK_SPEED_MPS = 15.0  # target speed where the map has no limit; PDM-Closed's value
 _MAX_START_OFFSET_M = 10.0  # an agent farther from every lane follows none
@@ -60,6 +66,7 @@ class Setting(SharedResults):
     known_vehicle: Vehicle | None = None  # the agent's exact dimensions; by default estimated from its track
     known_state: VehicleState | None = None  # the agent's exact state; by default its track, which is float32
     known_road: Road | None = None  # the agent's road, if a caller keeps it for a whole scenario; by default computed
+    known_forecast: Forecast[np.ndarray] | None = None  # of the others, for the driving terms; by default along lanes
 
     def __post_init__(self) -> None:
         tracks, now = self.scene.tracks, self.scene.current_step
@@ -186,15 +193,15 @@ class Setting(SharedResults):
         """The other road users as tensors over the T steps after the current one.
 
         Args:
-            motion: "constant-velocity": all road users observed at the current step keep their velocity. "recorded":
-                all road users, as recorded; valid where observed.
+            motion: "constant-velocity": all road users observed at the current step keep their velocity. "lanes":
+                vehicles and cyclists keep their speed along their lanes. "recorded": all road users, as recorded;
+                valid where observed.
             num_steps: T.
         """
         return self.shared(Setting._others, motion, num_steps)
 
     def _others(self, motion: Others, num_steps: int) -> Forecast[Tensor]:
-        predict = constant_velocity_forecast if motion == "constant-velocity" else recorded_forecast
-        others = predict(self.scene, self.agent, num_steps=num_steps)
+        others = _PREDICTIONS[motion](self.scene, self.agent, num_steps=num_steps)
         return Forecast(
             track=torch.tensor(others.track, device=self.device),
             types=torch.tensor(others.types, device=self.device),

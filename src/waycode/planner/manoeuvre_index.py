@@ -115,6 +115,14 @@ class ManoeuvreIndex:
         replace_file(Path(path), lambda temporary: pq.write_table(table, temporary))
 
     @staticmethod
+    def is_file(path: str | Path) -> bool:
+        """Whether a file is an index, and not, say, a Parquet file of scenes."""
+        try:
+            return _METADATA in (pq.read_schema(path).metadata or {})
+        except (OSError, pa.ArrowException):
+            return False
+
+    @staticmethod
     def load(path: str | Path) -> "ManoeuvreIndex":
         """Reads an index from its file."""
         try:

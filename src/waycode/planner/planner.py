@@ -2,13 +2,14 @@
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import overload
 
 import numpy as np
 import torch
 
+from waycode.driving import Forecast, VehicleState, lane_forecast
 from waycode.features import SegmentedMap, collate, extract, segment_map
 from waycode.model import Model, SceneEmbedding
 from waycode.model.saved import find_model, load_model
@@ -16,9 +17,12 @@ from waycode.objectives import Setting
 from waycode.planner.familiarity import Familiarity
 from waycode.planner.joint_view import JointView, check_agents
 from waycode.planner.plan import PlannerError
+from waycode.planner.prior import CodePrior, most_likely
 from waycode.planner.view import View
-from waycode.scene import MapFeatures, Scene
+from waycode.scene import MapFeatures, Scene, TrackType
+from waycode.scene.frames import rotate
 
+_FORECAST_MOVING_MPS = 0.5  # slower road users are forecast to keep their velocity
 _MAX_LISTED = 12  # agents named in an error; crowded scenes have hundreds
 
 
@@ -116,6 +120,53 @@ class Planner:
         """
         settings = [Setting(scene=scene, agent=_agent_index(scene, agent), device=self.device) for agent in agents]
         return self._encode(scene, settings, segmented_map) if settings else []
+
+    @torch.no_grad()
+    def forecast_others(
+        self,
+        scene: Scene,
+        agent: int,
+        *,
+        num_steps: int,
+        near: VehicleState | None = None,
+        reach_m: float = 100.0,
+        segmented_map: SegmentedMap | None = None,
+    ) -> Forecast[np.ndarray]:
+        """Moving vehicles and cyclists drive their most likely code by the model's prior; others as `lane_forecast` has
+        them, with `braking`. Ours; needs a model with a prior.
+
+        Args:
+            scene: the scene; nothing after its current step is read.
+            agent: the planning agent's track, which is left out.
+            num_steps: samples after the current one; at most as many as the model decodes.
+            near: if given, only road users within `reach_m` of its rear axle are forecast.
+            reach_m: largest distance from `near`.
+            segmented_map: `segment_map(scene.map)`, if the caller has it.
+        """
+        decoded = self.model.config.features.future_steps
+        if num_steps > decoded:
+            raise PlannerError(f"asked for {num_steps} steps of a forecast, expected at most the model's {decoded}")
+        lanes = lane_forecast(scene, agent, num_steps=num_steps, near=near, reach_m=reach_m, braking=True)
+        is_wheeled = np.isin(lanes.types, (TrackType.VEHICLE, TrackType.CYCLIST))
+        moving = np.linalg.norm(lanes.velocity_mps[:, 0], axis=-1) > _FORECAST_MOVING_MPS
+        rows = np.flatnonzero(is_wheeled & moving)
+        if len(rows) == 0:
+            return lanes
+        settings = [Setting(scene=scene, agent=int(track), device=self.device) for track in lanes.track[rows]]
+        prior = CodePrior(model=self.model, scene=self._embed(scene, settings, segmented_map)[0])
+        depth = self.model.config.num_tokens
+        ids = prior.ids_of(most_likely(prior.of_all_codes(depth), 1), depth)
+        path = self.model.decode(prior.codebook.codes(ids), prior.scene)[0][:, 0, :num_steps].double().cpu().numpy()
+        start_m, start_rad = lanes.position_m[rows, 0], lanes.heading_rad[rows, 0]
+        position = np.concatenate([start_m[:, None], rotate(path, start_rad[:, None]) + start_m[:, None]], axis=1)
+        velocity = np.gradient(position, scene.dt_s, axis=1)
+        slow = np.linalg.norm(velocity, axis=-1) < _FORECAST_MOVING_MPS  # too slow to have a direction of motion
+        heading = np.where(slow, start_rad[:, None], np.arctan2(velocity[..., 1], velocity[..., 0]))
+        columns = {"position_m": position, "heading_rad": heading, "velocity_mps": velocity}
+        changed = {name: getattr(lanes, name).copy() for name in columns}
+        for name, values in columns.items():
+            changed[name][rows] = values
+        return replace(lanes, **changed)
 
     def _encode(self, scene: Scene, settings: Sequence[Setting], segmented_map: SegmentedMap | None) -> list[View]:
         """Views of agents of one scene."""

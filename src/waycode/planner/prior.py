@@ -41,7 +41,8 @@ class CodePrior:
         """Log probabilities of the token after each prefix, by its id; None: after the empty prefix, K = 1."""
         if prefixes is None:
             return self._first_token
-        return self.model.decoder.prior_logits(prefixes.state, self.scene).log_softmax(dim=-1)
+        logits = self.model.decoder.prior_logits(prefixes.state, self.scene, lengths=[prefixes.length])
+        return logits.log_softmax(dim=-1)
 
     @torch.no_grad()
     def of_tokens(self, ids: Int[Tensor, "R K n"]) -> Float[Tensor, "R K n"]:

@@ -49,6 +49,7 @@ CONTINUES_WITHIN_M = 30.0
 _SAMPLE_SPACING_M = 1.0  # of the samples that `lane_at` looks up
 _NEAREST_SAMPLES = 12  # enough to find an aligned lane under crossing lanes
 _LEAST_LENGTH_M = 0.01  # shortest paths need positive lengths
+_LINE_STEP_M = 50.0  # lines ahead are cached in multiples of this length
 _ROUNDABOUT_LENGTH_M = 220.0  # the longest cycle that counts as a roundabout
 _ROUNDABOUT_BEND = 0.4  # of the curvature of a circle of the same length ...
 _ROUNDABOUT_ROUND_SHARE = 0.75  # ... that this share of the cycle must reach
@@ -156,6 +157,17 @@ class LaneGraph:
             extended.append(after[int(np.abs(wrap_angle(np.array(end_rad[1:]) - end_rad[0])).argmin())])
             length += float(self.length_m[extended[-1]])
         return extended
+
+    def line_ahead(self, lane: int, *, length_m: float) -> Float[np.ndarray, "p 2"]:
+        """The centreline of a lane and of the straightest lanes after it, these at least `length_m` long if the map
+        has them; float64. Lines are cached."""
+        key = (lane, int(np.ceil(max(length_m, 1.0) / _LINE_STEP_M)))
+        if key not in self._line_cache:
+            chain = self.extend_straight([lane], length_m=key[1] * _LINE_STEP_M)
+            points = np.concatenate([self.lanes.centrelines[one].astype(np.float64) for one in chain])
+            distinct = np.append(True, np.linalg.norm(np.diff(points, axis=0), axis=1) > _LEAST_LENGTH_M)
+            self._line_cache[key] = points[distinct] if distinct.sum() > 1 else points[[0, -1]]
+        return self._line_cache[key]
 
     def lanes_between(self, before: int, after: int) -> tuple[int, ...] | None:
         """The lanes after `before` up to and including `after`; None if `after` is not one or two steps ahead.
@@ -314,6 +326,10 @@ class LaneGraph:
 
     @cached_property
     def _onward_cache(self) -> dict[int, set[int]]:
+        return {}
+
+    @cached_property
+    def _line_cache(self) -> dict[tuple[int, int], Float[np.ndarray, "_ 2"]]:
         return {}
 
     @cached_property

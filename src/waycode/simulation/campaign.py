@@ -15,6 +15,7 @@ from waycode.dataset.seeds import episode_of
 from waycode.dataset.workers import run_tasks
 from waycode.scene import Scene
 from waycode.simulation.metrics import METRICS, score_run
+from waycode.simulation.metrics.freezing import find_freezes
 from waycode.simulation.registry import DriverSpec, TrafficName, build_traffic
 from waycode.simulation.rollout import Rollout, SimulationConfig, simulate
 
@@ -31,6 +32,7 @@ class ScenarioResult:
     metrics: dict[str, float]  # in [0, 1], by name
     reasons: tuple[str, ...]  # causes of lost score, in order of time
     failure: str | None  # why the scenario could not be read, driven or scored
+    frozen_s: float  # time that the ego stood without a reason, in spells of 3 s or more; see `find_freezes`
     planning_s: Float[np.ndarray, " n"]  # processor time of each call of the driver
 
 
@@ -76,9 +78,12 @@ def _drive(campaign: Campaign, index: int) -> ScenarioResult:
         scene = Dataset(campaign.folder)[index]
         rollout = drive_scenario(scene, campaign)
         scored = score_run(rollout.history)
+        freezes = find_freezes(rollout.scene, first_step=scene.current_step)
     except Exception as error:  # one faulty scene must not end the campaign
         return failed_result(scene, index, f"{type(error).__name__}: {error}")
     failed = scored.failure is not None
+    causes = [(evidence.time_s, evidence.description) for evidence in scored.reasons()]
+    causes += [(freeze.start_s, f"stands for {freeze.duration_s:.1f} s with nobody in its way") for freeze in freezes]
     return ScenarioResult(
         index=index,
         scene_id=scored.scene_id,
@@ -86,8 +91,9 @@ def _drive(campaign: Campaign, index: int) -> ScenarioResult:
         tags=tuple(scene.tags),
         score=scored.score,
         metrics={name: 0.0 if failed else float(result.score) for name, result in scored.metrics.items()},
-        reasons=tuple(f"{evidence.time_s:.1f} s: {evidence.description}" for evidence in scored.reasons()),
+        reasons=tuple(f"{time_s:.1f} s: {cause}" for time_s, cause in sorted(causes)),
         failure=scored.failure,
+        frozen_s=float(sum(freeze.duration_s for freeze in freezes)),
         planning_s=rollout.planning_s,
     )
 
@@ -103,5 +109,6 @@ def failed_result(scene: Scene | None, index: int, failure: str) -> ScenarioResu
         metrics={metric.name: 0.0 for metric in METRICS},
         reasons=(),
         failure=failure,
+        frozen_s=0.0,
         planning_s=np.zeros(0),
     )

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from waycode.dataset.dataset import Dataset
+from waycode.dataset.seeds import episodes_in
 from waycode.scene import Scene, TrackType
 from waycode.scene.geometry import project
 
@@ -27,14 +28,20 @@ class ScenarioSelection:
     left_out: Mapping[str, int]  # number of scenes left out, by reason
 
 
-def choose_scenarios(dataset: Dataset, limit: int | None = None, *, only_fit: bool = False) -> ScenarioSelection:
+def choose_scenarios(
+    dataset: Dataset, limit: int | None = None, *, only_fit: bool = False, one_per_world: bool = False
+) -> ScenarioSelection:
     """Selects scenes evenly spread over a dataset.
 
     Args:
         dataset: the scenes.
         limit: how many; None for all.
         only_fit: leave out scenes that are not fit, see `reason_unfit`.
+        one_per_world: of each episode (`episodes_in`) take one scene alone, with `only_fit` the first that is fit; the
+            limit is then the number of scenes that are driven, and worlds without a fit scene are counted.
     """
+    if one_per_world:
+        return _choose_worlds(dataset, limit, only_fit=only_fit)
     total = len(dataset)
     count = total if limit is None else min(limit, total)
     spread = [int(index) for index in np.arange(count) * total // max(count, 1)]
@@ -44,6 +51,29 @@ def choose_scenarios(dataset: Dataset, limit: int | None = None, *, only_fit: bo
     left_out = Counter(reason for reason in reasons.values() if reason is not None)
     fit = tuple(index for index in spread if reasons[index] is None)
     return ScenarioSelection(indices=fit, left_out=dict(left_out))
+
+
+def _choose_worlds(dataset: Dataset, limit: int | None, *, only_fit: bool) -> ScenarioSelection:
+    """One scene of each world, from evenly spread worlds; worlds without a fit scene are replaced by later ones."""
+    worlds: dict[str, list[int]] = {}
+    for index, episode in enumerate(episodes_in(dataset)):
+        worlds.setdefault(episode, []).append(index)
+    names = list(worlds)
+    count = len(names) if limit is None else min(limit, len(names))
+    spread = [int(place) for place in np.arange(count) * len(names) // max(count, 1)]
+    rest = [place for place in range(len(names)) if place not in set(spread)]
+    chosen: list[int] = []
+    left_out: Counter[str] = Counter()
+    for place in [*spread, *rest]:
+        if len(chosen) == count:
+            break
+        reasons = [(index, reason_unfit(dataset[index]) if only_fit else None) for index in worlds[names[place]]]
+        fit = [index for index, reason in reasons if reason is None]
+        if fit:
+            chosen.append(fit[0])
+        else:
+            left_out[f"no fit scene in the world: {reasons[0][1]}"] += 1
+    return ScenarioSelection(indices=tuple(sorted(chosen)), left_out=dict(left_out))
 
 
 def reason_unfit(scene: Scene) -> str | None:

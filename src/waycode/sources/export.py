@@ -1,9 +1,11 @@
-"""Scenes in the formats of others: WOMD's TFRecords, GPUDrive's JSON, CommonRoad's XML.
+"""Scenes in the formats of others: WOMD's TFRecords, GPUDrive's JSON, nuPlan's logs and map, CommonRoad's XML.
 
-The first two are read back by our own sources, CommonRoad's by commonroad-io. No format holds everything:
+All but CommonRoad's, which commonroad-io reads, are read back by our own sources. No format holds everything:
 
 - `womd`: ids are numbers, so other ids become indices; lane widths, drivable areas, route and tags are left out.
 - `gpudrive`: the same, and lane graph, speed limits and stop signs' lanes.
+- `nuplan`: the ego becomes nuPlan's car, all scenes move to one city; ids, kinds of road lines and driveways are left
+  out (see `waycode.sources.nuplan.log_export`).
 - `commonroad`: lanes with their graph, signals' last state is left out; tracks from the current step on, other map
   features are left out. Lanes of unknown width get `DEFAULT_LANE_WIDTH_M`.
 """
@@ -21,7 +23,7 @@ from waycode.scene import LaneType, Polylines, Scene, SignalState, TrackType
 from waycode.scene.geometry import directions
 from waycode.sources.base import SourceError
 
-ExportFormat = Literal["womd", "gpudrive", "commonroad"]
+ExportFormat = Literal["womd", "gpudrive", "nuplan", "commonroad"]
 DEFAULT_LANE_WIDTH_M = 3.5
 _NOT_OBSERVED = -10_000.0  # GPUDrive's value for samples that were not observed
 _MPS_PER_MPH = 0.44704
@@ -38,7 +40,7 @@ _ELEMENTS = {
 
 
 def export_scenes(scenes: Sequence[Scene], out: str | Path, *, form: ExportFormat) -> list[Path]:
-    """Writes scenes in another format and returns the files: one for all (womd) or one per scene.
+    """Writes scenes in another format and returns the files: one for all (womd), one per scene, or both (nuplan).
 
     Args:
         scenes: valid scenes.
@@ -59,6 +61,10 @@ def export_scenes(scenes: Sequence[Scene], out: str | Path, *, form: ExportForma
         path = out / "scenes.tfrecord"
         replace_file(path, lambda temporary: temporary.write_bytes(content))
         return [path]
+    if form == "nuplan":
+        from waycode.sources.nuplan.log_export import export_nuplan
+
+        return export_nuplan(scenes, out)
     write, suffix = (_write_gpudrive, "json") if form == "gpudrive" else (_write_commonroad, "xml")
     paths = []
     for number, scene in enumerate(scenes):

@@ -49,7 +49,7 @@ from waycode.studio.messages import (
     Theme,
 )
 from waycode.studio.objective_rows import parsed_objective
-from waycode.studio.planning import python_code
+from waycode.studio.planning import exported, python_code
 from waycode.studio.protection import Protection
 from waycode.studio.scenes import SceneNotFoundError, scene_reply, thumbnail
 from waycode.studio.studio import Studio, StudioBusyError
@@ -195,17 +195,17 @@ def _add_plan_routes(app: FastAPI, studio: Studio) -> None:
         responses={**_MISSING, 200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
     )
     async def export(request: PlanRequest) -> Response:
-        """The same plan in the library's own JSON, which `Plan.from_json` reads."""
-        return Response(await studio.run(lambda: desk.search(request)[1].to_json()), media_type="application/json")
+        """The same plan in the library's own JSON, which `Plan.from_json` reads; a list of them if it is joint."""
+        return Response(await studio.run(lambda: exported(desk.search(request)[1])), media_type="application/json")
 
     @app.post(f"{API}/plans/python", response_model=PythonReply, responses=_MISSING)
     async def python(request: PlanRequest) -> Response:
         """Python code that makes the same plan."""
 
         def work() -> PythonReply:
-            agent = desk.view(request).setting.agent_id
-            source = studio.catalogue.source(request.dataset)
-            return PythonReply(code=python_code(request, source, model=studio.model, agent=agent))
+            view, source = desk.view(request), studio.catalogue.source(request.dataset)
+            model = desk.joint.name if request.agents else studio.model
+            return PythonReply(code=python_code(request, source, model=model, view=view))
 
         return await _json(studio, work)
 

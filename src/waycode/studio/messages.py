@@ -7,11 +7,14 @@ from typing import Annotated, Any, Literal
 
 from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 
+from waycode.planner.joint_view import MAX_AGENTS
+
 Theme = Literal["light", "dark"]
 DriverName = Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"]
 TrafficKind = Literal["replay", "idm", "sumo"]
 SceneIndex = Annotated[int, Field(ge=0, le=10_000_000, description="index of the scene in its dataset")]
 DatasetName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
+AgentId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 ObjectiveString = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
 TrackKind = Literal["vehicle", "pedestrian", "cyclist", "other"]
 PaintStyle = Literal["solid", "broken", "double", "double-broken"]
@@ -66,6 +69,7 @@ class ObjectiveReply(_Message):
     summary: str
     parameters: list[ParameterReply]
     differentiable: bool
+    only_joint: bool = Field(description="it compares agents with each other, so that it needs a joint plan")
 
 
 class LimitsReply(_Message):
@@ -75,6 +79,7 @@ class LimitsReply(_Message):
     max_refine_steps: int
     max_deadline_s: float
     max_draws: int
+    max_agents: int = Field(description="that are planned for jointly")
 
 
 class AboutReply(_Message):
@@ -82,6 +87,8 @@ class AboutReply(_Message):
 
     version: str
     model: ModelReply
+    joint: ModelReply | None = Field(description="the model that plans for several agents; null: there is none")
+    joint_problem: str | None = Field(description="why there is none")
     datasets: list[DatasetReply]
     objectives: list[ObjectiveReply]
     drivers: list[str]
@@ -201,12 +208,17 @@ class SceneReply(_Message):
 
 
 class AgentChoice(_Message):
-    """A road user of a scene."""
+    """A road user of a scene, or several that share a code."""
 
     dataset: DatasetName
     scene: SceneIndex
-    agent: Annotated[str, StringConstraints(min_length=1, max_length=200)] | None = Field(
+    agent: AgentId | None = Field(
         default=None, description="id of the track; null: the ego, else the first track to predict"
+    )
+    agents: list[AgentId] = Field(
+        default=[],
+        max_length=MAX_AGENTS,
+        description="ids of tracks that are planned for at once, by the joint model; they replace `agent`",
     )
 
 
@@ -263,6 +275,7 @@ class CandidateReply(_Message):
     log_probability: float | None
     x_m: Numbers
     y_m: Numbers
+    others: list[PolylineReply] = Field(description="of a joint plan: the other agents, in the order of the plan's")
 
 
 class SearchStepReply(_Message):
@@ -273,10 +286,16 @@ class SearchStepReply(_Message):
     candidates: list[CandidateReply] = Field(description="the best ones, if there are too many to draw")
 
 
+class AgentPlanReply(_Message):
+    agent: str
+    trajectory: TrajectoryReply
+
+
 class PlanReply(_Message):
     agent: str
     objective: str | None = Field(description="as the parser reads it; null if the code was given or drawn")
     trajectory: TrajectoryReply
+    others: list[AgentPlanReply] = Field(description="the other agents of a joint plan")
     tokens: list[int] | None = Field(description="null after refinement: the latents are off the levels")
     latents: list[Numbers]
     levels: int | None
@@ -328,6 +347,8 @@ class ObjectiveRow(_Message):
 
     joined: Literal["first", "+", "then", "where"]
     weight: float
+    agent: str | None = Field(description="id of the agent of a joint plan that it is for; null: it does not say")
+    is_for_all: bool = Field(description="it is for every agent of a joint plan")
     name: str
     arguments: dict[str, ArgumentValue] = Field(description="those that differ from the default")
 

@@ -4,7 +4,7 @@ from dataclasses import MISSING, fields
 from typing import Literal
 
 from waycode.objectives import BaseObjective, parse_objective
-from waycode.objectives.base import Scaled, Sum, Then, Where
+from waycode.objectives.base import EveryAgent, ForAgent, Scaled, Sum, Then, Where
 from waycode.objectives.registry import OBJECTIVES, ONLY_IN_PYTHON, describe_objectives
 from waycode.studio.messages import ArgumentValue, ObjectiveReply, ObjectiveRow, ParameterReply, ParsedObjective
 
@@ -35,6 +35,7 @@ def objective_replies() -> list[ObjectiveReply]:
                 for one in described.parameters
             ],
             differentiable=described.differentiable,
+            only_joint=OBJECTIVES[described.name].scope == "agents",
         )
         for described in describe_objectives()
     ]
@@ -71,9 +72,18 @@ def _rows(objective: BaseObjective, joined: _Joined, allowed: tuple[type, ...]) 
     if isinstance(objective, Scaled):
         (row,) = _rows(objective.parts[0], joined, ())
         return [row.model_copy(update={"weight": objective.weight})]
+    if isinstance(objective, ForAgent | EveryAgent):
+        (row,) = _rows(objective.parts[0], joined, ())
+        if row.agent is not None or row.is_for_all:
+            raise _BracketsError
+        owner = {"agent": objective.agent_id} if isinstance(objective, ForAgent) else {"is_for_all": True}
+        return [row.model_copy(update=owner)]
     if objective.name not in OBJECTIVES:
         raise _BracketsError
-    return [ObjectiveRow(joined=joined, weight=1.0, name=objective.name, arguments=_arguments(objective))]
+    arguments = _arguments(objective)
+    return [
+        ObjectiveRow(joined=joined, weight=1.0, agent=None, is_for_all=False, name=objective.name, arguments=arguments)
+    ]
 
 
 def _arguments(objective: BaseObjective) -> dict[str, ArgumentValue]:

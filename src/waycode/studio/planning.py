@@ -2,21 +2,25 @@
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Hashable
+from collections.abc import Callable, Hashable, Sequence
 from concurrent.futures import Future
 from dataclasses import dataclass, field
-from typing import Any, Generic, TypeVar
+from typing import Any, ClassVar, Generic, TypeVar
 
 import numpy as np
 import torch
 from torch import Tensor
 
 from waycode.model.decoder import PRIOR_LEVELS
-from waycode.objectives import BaseObjective, Candidates, parse_objective
-from waycode.planner import Plan, Planner, PlannerError, View
+from waycode.model.saved import ModelError
+from waycode.objectives import BaseObjective, JointCandidates, Verdict, parse_objective
+from waycode.objectives.base import Scope
+from waycode.objectives.candidates import AnyCandidates
+from waycode.planner import JointPlan, JointView, Plan, Planner, PlannerError, View
 from waycode.scene import Scene
 from waycode.studio.messages import (
     AgentChoice,
+    AgentPlanReply,
     CandidateReply,
     CodeReply,
     DecodeRequest,
@@ -25,6 +29,7 @@ from waycode.studio.messages import (
     EncodeRequest,
     PlanReply,
     PlanRequest,
+    PolylineReply,
     SearchStepReply,
     TrajectoryReply,
     finite,
@@ -37,6 +42,9 @@ MAX_DEADLINE_S = 10.0  # also of plans without a deadline of their own: no reque
 _MAX_DRAWN = 64  # candidates of a token in a reply
 _NUM_CACHED_SCENES, _NUM_CACHED_VIEWS = 32, 64  # about 1 MB each
 
+_HOW_TO_JOIN = "Train one with the recipe small-joint, and give its folder as --joint-model"
+
+_ViewKey = tuple[str, int, str | None, tuple[str, ...]]  # dataset, scene, agent, agents
 _Key = TypeVar("_Key", bound=Hashable)
 _Value = TypeVar("_Value")
 
@@ -69,18 +77,48 @@ class ComputedOnce(Generic[_Key, _Value]):
         return len(self._values)
 
 
+@dataclass(frozen=True)
+class JointModel:
+    """The model that plans for several agents at once, or the reason why there is none."""
+
+    name: str  # or folder, as a user would give it
+    planner: Planner | None
+    problem: str | None = None  # a sentence, if there is no planner
+
+    @staticmethod
+    def open(name: str) -> "JointModel":
+        """Loads the model; one that is missing or not joint becomes a reason, as the studio works without it."""
+        try:
+            planner = Planner.from_pretrained(name)
+        except ModelError as error:
+            return JointModel(name, None, f"joint plans need a joint model: {error}. {_HOW_TO_JOIN}")
+        if not planner.model.config.joint:
+            return JointModel(
+                name, None, f"joint plans need a joint model: {name} encodes every agent on its own. {_HOW_TO_JOIN}"
+            )
+        return JointModel(name, planner)
+
+
 class PlanDesk:
     """Answers requests for plans. All methods block and may be called from several threads."""
 
-    def __init__(self, planner: Planner, catalogue: SceneCatalogue, *, model: str):
-        self.planner, self.catalogue, self.model = planner, catalogue, model
+    def __init__(self, planner: Planner, catalogue: SceneCatalogue, *, joint: JointModel):
+        self.planner, self.catalogue, self.joint = planner, catalogue, joint
         self.num_plans = 0
         self.scene: ComputedOnce[tuple[str, int], Scene] = ComputedOnce(self._read, size=_NUM_CACHED_SCENES)
-        self.views: ComputedOnce[tuple[str, int, str | None], View] = ComputedOnce(self._encode, size=_NUM_CACHED_VIEWS)
+        self.views: ComputedOnce[_ViewKey, View] = ComputedOnce(self._encode, size=_NUM_CACHED_VIEWS)
 
     def view(self, choice: AgentChoice) -> View:
-        """The encoded scene; encoded at the first request."""
-        return self.views((choice.dataset, choice.scene, choice.agent))
+        """The encoded scene, a `JointView` of several agents; encoded at the first request."""
+        return self.views((choice.dataset, choice.scene, None if choice.agents else choice.agent, tuple(choice.agents)))
+
+    def planner_of(self, choice: AgentChoice) -> Planner:
+        """The joint planner for several agents; raises `PlannerError` if there is none."""
+        if not choice.agents:
+            return self.planner
+        if self.joint.planner is None:
+            raise PlannerError(str(self.joint.problem))
+        return self.joint.planner
 
     def search(self, request: PlanRequest, objective: BaseObjective | None = None) -> tuple[View, Plan]:
         """The plan of a request, as the library makes it.
@@ -89,7 +127,7 @@ class PlanDesk:
             request: the request.
             objective: that of the request, if the caller has parsed it.
         """
-        config = self.planner.model.config
+        config = self.planner_of(request).model.config
         num_candidates = request.beam_width * request.levels**config.token_dim
         if num_candidates > MAX_CANDIDATES:
             raise PlannerError(
@@ -122,7 +160,9 @@ class PlanDesk:
 
     def encode(self, request: EncodeRequest) -> CodeReply:
         """The code of the recorded future."""
-        code = self.view(request).encode_trajectory(levels=request.levels)
+        view = self.view(request)
+        encode = view.encode_recording if isinstance(view, JointView) else view.encode_trajectory
+        code = encode(levels=request.levels)
         return CodeReply(tokens=list(code.ids or ()), levels=request.levels)
 
     def draw(self, request: DrawRequest) -> DrawReply:
@@ -145,9 +185,11 @@ class PlanDesk:
     def _read(self, key: tuple[str, int]) -> Scene:
         return self.catalogue.source(key[0]).read(key[1])
 
-    def _encode(self, key: tuple[str, int, str | None]) -> View:
-        dataset, index, agent = key
-        return self.planner.encode(self.scene((dataset, index)), agent)
+    def _encode(self, key: _ViewKey) -> View:
+        dataset, index, agent, agents = key
+        planner = self.planner_of(AgentChoice(dataset=dataset, scene=index, agents=list(agents)))
+        scene = self.scene((dataset, index))
+        return planner.encode(scene, agents=agents) if agents else planner.encode(scene, agent)
 
 
 def plan_reply(
@@ -167,18 +209,12 @@ def plan_reply(
         objective: as text, if it was searched for.
         search: the candidates of every token.
     """
-    position_m = plan.position_in(view.scene)
+    others = plan.agents[1:] if isinstance(plan, JointPlan) else ()
     return PlanReply(
         agent=plan.agent_id,
         objective=objective,
-        trajectory=TrajectoryReply(
-            x_m=rounded(position_m[:, 0]),
-            y_m=rounded(position_m[:, 1]),
-            heading_rad=rounded(plan.heading_rad, 3),
-            speed_mps=rounded(plan.speed_mps),
-            std_along_m=rounded(plan.std_m[:, 0]),
-            std_across_m=rounded(plan.std_m[:, 1]),
-        ),
+        trajectory=_trajectory_reply(view, plan),
+        others=[AgentPlanReply(agent=one.agent_id, trajectory=_trajectory_reply(view, one)) for one in others],
         tokens=None if plan.tokens is None else list(plan.tokens),
         latents=[rounded(row, 4) for row in plan.latents],
         levels=None if plan.tokens is None else levels,
@@ -195,16 +231,33 @@ def plan_reply(
     )
 
 
+def _trajectory_reply(view: View, plan: Plan) -> TrajectoryReply:
+    position_m = plan.position_in(view.scene)
+    return TrajectoryReply(
+        x_m=rounded(position_m[:, 0]),
+        y_m=rounded(position_m[:, 1]),
+        heading_rad=rounded(plan.heading_rad, 3),
+        speed_mps=rounded(plan.speed_mps),
+        std_along_m=rounded(plan.std_m[:, 0]),
+        std_across_m=rounded(plan.std_m[:, 1]),
+    )
+
+
 @dataclass(frozen=True)
 class _Watched(BaseObjective):
     """An objective that keeps the candidates that the search shows it: decoding them again would double the time."""
 
     objective: BaseObjective
-    seen: dict[int, Candidates] = field(default_factory=dict)  # by number of tokens
+    seen: dict[int, AnyCandidates] = field(default_factory=dict)  # by number of tokens
 
-    def __call__(self, candidates: Candidates) -> Any:
+    scope: ClassVar[Scope] = "parts"  # that of the objective, which checks it itself
+
+    def __call__(self, candidates: AnyCandidates) -> Any:
         self.seen.setdefault(candidates.num_tokens, candidates)  # refinement shows single ones later
-        return self.objective(candidates)
+        return self.objective.levels(candidates)
+
+    def met(self, candidates: AnyCandidates) -> list[Verdict]:
+        return self.objective.met(candidates)
 
     @property
     def name(self) -> str:
@@ -214,7 +267,7 @@ class _Watched(BaseObjective):
     def level_names(self) -> tuple[str, ...]:
         return self.objective.level_names
 
-    def explain(self, candidates: Candidates) -> dict[str, Tensor]:
+    def explain(self, candidates: AnyCandidates) -> dict[str, Tensor]:
         return self.objective.explain(candidates)
 
     def differentiable_parts(self) -> list[BaseObjective]:
@@ -232,11 +285,12 @@ def _search_steps(watched: _Watched, plan: Plan, *, levels: int) -> list[SearchS
     for depth, decoded in watched.seen.items():
         found = [row for row in rows if row["depth"] == depth]  # in the order of the candidates
         shown = sorted(range(len(found)), key=lambda place: found[place]["rank"])[:_MAX_DRAWN]
-        chosen = decoded.select(torch.tensor(shown, device=decoded.position_m.device))
+        chosen = decoded.select(torch.tensor(shown, device=decoded.final_std_m.device))
         is_rated = chosen.prior is not None and levels == PRIOR_LEVELS
         likelihood = chosen.log_probability.tolist() if is_rated else [None] * len(shown)
         # Every second step: lines between samples 0.2 s apart are smooth on the screen.
-        position_m = chosen.position_m[:, 1::2].cpu().double().numpy()
+        agents = chosen.agents if isinstance(chosen, JointCandidates) else (chosen,)
+        position_m = [one.position_m[:, 1::2].cpu().double().numpy() for one in agents]
         spread_m = chosen.final_std_m.tolist()
         steps.append(
             SearchStepReply(
@@ -244,7 +298,10 @@ def _search_steps(watched: _Watched, plan: Plan, *, levels: int) -> list[SearchS
                 num_candidates=len(found),
                 candidates=[
                     _candidate_reply(
-                        found[place], position_m[rank], spread_m=spread_m[rank], log_probability=likelihood[rank]
+                        found[place],
+                        [one[rank] for one in position_m],
+                        spread_m=spread_m[rank],
+                        log_probability=likelihood[rank],
                     )
                     for rank, place in enumerate(shown)
                 ],
@@ -254,8 +311,9 @@ def _search_steps(watched: _Watched, plan: Plan, *, levels: int) -> list[SearchS
 
 
 def _candidate_reply(
-    row: dict[str, Any], position_m: np.ndarray, *, spread_m: float, log_probability: float | None
+    row: dict[str, Any], position_m: Sequence[np.ndarray], *, spread_m: float, log_probability: float | None
 ) -> CandidateReply:
+    first, *others = [PolylineReply(x_m=rounded(one[:, 0]), y_m=rounded(one[:, 1])) for one in position_m]
     return CandidateReply(
         tokens=row["tokens"],
         costs=[finite(cost) for cost in row["costs"]],
@@ -265,19 +323,25 @@ def _candidate_reply(
         rank=row["rank"],
         final_std_m=finite(spread_m),
         log_probability=None if log_probability is None else finite(log_probability),
-        x_m=rounded(position_m[:, 0]),
-        y_m=rounded(position_m[:, 1]),
+        x_m=first.x_m,
+        y_m=first.y_m,
+        others=others,
     )
 
 
-def python_code(request: PlanRequest, source: SceneSource, *, model: str, agent: str) -> str:
+def exported(plan: Plan) -> str:
+    """The plan in the library's JSON; of a joint plan a list with the plan of each agent."""
+    return f"[{','.join(one.to_json() for one in plan.agents)}]" if isinstance(plan, JointPlan) else plan.to_json()
+
+
+def python_code(request: PlanRequest, source: SceneSource, *, model: str, view: View) -> str:
     """Code that makes the plan of a request.
 
     Args:
         request: the request.
         source: of the scene.
         model: name or folder of the model.
-        agent: id of the road user.
+        view: the encoded scene of the request.
     """
     defaults = PlanRequest(dataset="-", scene=0, objective="-")
     names = ("beam_width", "depth", "levels", "gate", "refine_steps", "deadline_s")
@@ -290,11 +354,12 @@ def python_code(request: PlanRequest, source: SceneSource, *, model: str, agent:
     else:
         reading = f"scene = wc.load_scene({str(source.path)!r}, {request.scene})"
         imports = "import waycode as wc\n"
+    agents = f"agents={request.agents!r}" if request.agents else repr(view.setting.agent_id)
     lines = [
         imports,
         reading,
         f"planner = wc.Planner.from_pretrained({model!r})",
-        f"view = planner.encode(scene, {agent!r})",
+        f"view = planner.encode(scene, {agents})",
         f"plan = view.plan({', '.join(arguments)})",
         "print(plan.status, plan.message, dict(plan.costs))",
     ]

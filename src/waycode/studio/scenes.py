@@ -11,6 +11,7 @@ import numpy as np
 import pyarrow.parquet as pq
 
 from waycode.dataset.dataset import Dataset, DatasetError, load_scene
+from waycode.dataset.samples import sample_folder
 from waycode.planner.planner import recorded_agents
 from waycode.scene import LaneType, LineType, Polylines, Scene, SignalState, Tracks, TrackType, WaycodeError
 from waycode.scene.geometry import box_corners, directions
@@ -65,7 +66,7 @@ class SceneSource:
     @staticmethod
     def open(path: str | Path, *, name: str, bundled: str | None = None) -> "SceneSource":
         """Reads three small columns; raises `DatasetError` if there are no scenes."""
-        path = Path(path)
+        path = sample_folder(path) or Path(path)
         dataset = Dataset(path) if path.is_dir() else None
         if dataset is not None:
             columns = {column: dataset.column(column) for column in ("id", "source", "tags")}

@@ -13,6 +13,7 @@ from typing import TypeVar
 from waycode import __version__
 from waycode.demo import bundled_dataset
 from waycode.planner import Planner
+from waycode.planner.joint_view import MAX_AGENTS
 from waycode.scene import WaycodeError
 from waycode.simulation.registry import PLANNERS
 from waycode.studio.drives import DriveDesk
@@ -26,9 +27,10 @@ from waycode.studio.messages import (
 )
 from waycode.studio.objective_rows import objective_replies
 from waycode.studio.palette import PALETTES
-from waycode.studio.planning import MAX_CANDIDATES, MAX_DEADLINE_S, PlanDesk
+from waycode.studio.planning import MAX_CANDIDATES, MAX_DEADLINE_S, JointModel, PlanDesk
 from waycode.studio.scenes import SceneCatalogue, SceneSource
 
+JOINT_MODEL = "sumo-small-joint"  # bundled as soon as it is trained
 _BUNDLED = ("sumo-crossings", "sumo")
 _TICK_S = 0.02  # of the measurement of stalls
 _STALLS_KEPT = 3000  # ticks: a minute
@@ -69,6 +71,7 @@ class Studio:
         sources: Sequence[SceneSource],
         *,
         model: str,
+        joint: JointModel,
         limits: StudioLimits | None = None,
     ):
         """A studio.
@@ -77,10 +80,11 @@ class Studio:
             planner: the loaded model.
             sources: scenes that can be read; there are no others.
             model: name or folder of the model, as a user would give it.
+            joint: the model that plans for several agents.
             limits: bounds on requests.
         """
         self.limits, self.catalogue = limits or StudioLimits(), SceneCatalogue(sources)
-        self.plans = PlanDesk(planner, self.catalogue, model=model)
+        self.plans = PlanDesk(planner, self.catalogue, joint=joint)
         self.drives = DriveDesk(self.plans.scene, model=model)
         self.model = model
         self._pool = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="studio")
@@ -90,12 +94,15 @@ class Studio:
         self._watch: asyncio.Task[None] | None = None
 
     @staticmethod
-    def open(paths: Sequence[str | Path], *, model: str, limits: StudioLimits | None = None) -> "Studio":
+    def open(
+        paths: Sequence[str | Path], *, model: str, joint_model: str = JOINT_MODEL, limits: StudioLimits | None = None
+    ) -> "Studio":
         """Opens datasets and a model.
 
         Args:
             paths: folders of datasets and Parquet files of scenes; none: the bundled scenes.
             model: name of a bundled model, or folder of a model or of a run.
+            joint_model: the same, of a joint model; without it the studio plans for one agent at a time.
             limits: bounds on requests.
         """
         sources = [
@@ -107,7 +114,8 @@ class Studio:
             taken = {source.name for source in sources}
             number = next(count for count in range(1, len(paths) + 2) if _numbered(name, count) not in taken)
             sources.append(SceneSource.open(path, name=_numbered(name, number)))
-        return Studio(Planner.from_pretrained(model), sources, model=model, limits=limits)
+        joint = JointModel.open(joint_model)
+        return Studio(Planner.from_pretrained(model), sources, model=model, joint=joint, limits=limits)
 
     async def start(self) -> None:
         """Starts reading manoeuvres in the background and watching the event loop."""
@@ -134,17 +142,12 @@ class Studio:
             self._num_running -= 1
 
     def about(self) -> AboutReply:
-        config, planner = self.plans.planner.model.config, self.plans.planner
+        joint = self.plans.joint
         return AboutReply(
             version=__version__,
-            model=ModelReply(
-                name=Path(self.model).name,
-                num_tokens=config.num_tokens,
-                token_dim=config.token_dim,
-                has_prior=config.prior,
-                horizon_s=config.features.future_steps * config.features.dt_s,
-                sigma_max_m=dict(planner.sigma_max_m),
-            ),
+            model=_model_reply(self.model, self.plans.planner),
+            joint=None if joint.planner is None else _model_reply(joint.name, joint.planner),
+            joint_problem=joint.problem,
             datasets=self.catalogue.about(),
             objectives=objective_replies(),
             drivers=list(PLANNERS),
@@ -156,6 +159,7 @@ class Studio:
                 max_refine_steps=_upper_bound(PlanRequest, "refine_steps"),
                 max_deadline_s=MAX_DEADLINE_S,
                 max_draws=_upper_bound(DrawRequest, "count"),
+                max_agents=MAX_AGENTS,
             ),
             palettes=PALETTES,
         )
@@ -178,6 +182,18 @@ class Studio:
     def _read_scenes(self) -> None:
         while not self._is_closed and self.catalogue.read_next():
             time.sleep(_READ_PAUSE_S)
+
+
+def _model_reply(name: str, planner: Planner) -> ModelReply:
+    config = planner.model.config
+    return ModelReply(
+        name=Path(name).name,
+        num_tokens=config.num_tokens,
+        token_dim=config.token_dim,
+        has_prior=config.prior,
+        horizon_s=config.features.future_steps * config.features.dt_s,
+        sigma_max_m=dict(planner.sigma_max_m),
+    )
 
 
 def _numbered(name: str, number: int) -> str:

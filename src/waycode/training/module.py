@@ -121,11 +121,11 @@ class AutoencoderModule(lightning.LightningModule):
 
     def prefix_weights(self, rows: int, generator: torch.Generator) -> Float[Tensor, "R N"]:
         """Weight of each number of tokens for each agent."""
-        count = self.config.model.num_tokens
+        count, ratio = self.config.model.num_tokens, self.config.dropout_ratio
         if self.config.nested_dropout == NestedDropout.SAMPLED:
-            return sample_prefix(rows, count, generator).to(self.device)
+            return sample_prefix(rows, count, generator, ratio=ratio).to(self.device)
         if self.config.nested_dropout == NestedDropout.EXPECTED:
-            return prefix_probabilities(count).to(self.device).expand(rows, -1)
+            return prefix_probabilities(count, ratio=ratio).to(self.device).expand(rows, -1)
         return torch.eye(count, device=self.device)[-1].expand(rows, -1)
 
     def _with_hidden_history(self, batch: Batch, generator: torch.Generator) -> SceneFeatures:

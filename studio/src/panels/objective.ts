@@ -57,7 +57,7 @@ export function objectivePanel(app: App): HTMLElement {
   };
 
   const update = (): void => {
-    const next = JSON.stringify([app.rows?.map((row) => [row.joined, row.name]) ?? null]);
+    const next = JSON.stringify([app.rows?.map((row) => [row.joined, row.name, row.agent, row.is_for_all]) ?? null, app.state.agents]);
     if (next !== shape || !rowsElement.contains(document.activeElement)) {
       shape = next;
       rebuild();
@@ -94,11 +94,14 @@ function adder(app: App): HTMLElement {
       const info = app.known.get(add.value);
       if (!info) return;
       const rows = app.rows ?? [];
-      app.setRows([...rows, newRowFor(info, rows.length ? "then" : "first", ahead(app))]);
+      const added = newRowFor(info, rows.length ? "then" : "first", ahead(app));
+      // A joint plan asks whose every line is; what compares agents is for all of them.
+      const owner = !app.isJoint ? {} : info.only_joint ? { is_for_all: true } : { agent: app.agent };
+      app.setRows([...rows, { ...added, ...owner }]);
     },
   });
   add.append(h("option", { value: "" }, (app.rows?.length ?? 0) > 0 ? "+ Add another objective…" : "Choose an objective…"));
-  for (const info of app.about.objectives) add.append(h("option", { value: info.name, title: info.summary }, info.name));
+  for (const info of app.about.objectives) if (app.isJoint || !info.only_joint) add.append(h("option", { value: info.name, title: info.summary }, info.name));
   return add;
 }
 
@@ -144,6 +147,7 @@ function rowForm(
       "div",
       { class: "row-head" },
       index > 0 && joined,
+      app.isJoint && !info?.only_joint && ownerChoice(app, row, (owner) => change(index, (one) => ({ ...one, ...owner }))),
       h("strong", { title: info?.summary ?? "" }, row.name),
       h("span", { class: "spacer" }),
       h("span", { class: "faint", "aria-hidden": "true" }, "×"),
@@ -153,6 +157,22 @@ function rowForm(
     info && h("p", { class: "faint summary" }, info.summary.replaceAll("`", "")),
     info && parameters(info, row, (name, value) => change(index, (one) => ({ ...one, arguments: withArgument(one.arguments, name, value) }))),
   );
+}
+
+/** For which agent of a joint plan a line is. */
+function ownerChoice(app: App, row: ObjectiveRow, set: (owner: Pick<ObjectiveRow, "agent" | "is_for_all">) => void): HTMLElement {
+  const owners = [...new Set([...app.state.agents, ...(row.agent === null ? [] : [row.agent])])];
+  const select = h(
+    "select",
+    {
+      class: "owner",
+      "aria-label": `Agent of ${row.name}`,
+      onchange: () => set(select.value === "" ? { agent: null, is_for_all: true } : { agent: select.value, is_for_all: false }),
+    },
+    ...owners.map((agent) => h("option", { value: agent, selected: agent === row.agent }, agent)),
+    h("option", { value: "", selected: row.agent === null }, "all agents"),
+  );
+  return select;
 }
 
 function withArgument(given: ObjectiveRow["arguments"], name: string, value: Argument): ObjectiveRow["arguments"] {
@@ -209,7 +229,7 @@ function field(parameter: ParameterInfo, given: Argument | undefined, set: (name
 
 /** Beam, depth, levels, gate, refinement, deadline. */
 export function settingsPanel(app: App): HTMLElement {
-  const { limits, model } = app.about;
+  const { limits } = app.about;
   const number = (label: string, hint: string, name: "beam_width" | "levels" | "refine_steps", least: number, most: number): HTMLElement => {
     const input = h("input", {
       type: "number",
@@ -226,9 +246,6 @@ export function settingsPanel(app: App): HTMLElement {
   const depth = h(
     "select",
     { "data-setting": "depth", onchange: () => app.setSettings({ depth: depth.value === "" ? null : Number(depth.value) }) },
-    ...Array.from({ length: model.num_tokens }, (_, index) =>
-      h("option", { value: index + 1 === model.num_tokens ? "" : index + 1 }, `${index + 1} of ${model.num_tokens}`),
-    ).reverse(),
   );
   const deadline = h("input", {
     type: "number",
@@ -243,6 +260,13 @@ export function settingsPanel(app: App): HTMLElement {
   const summary = h("span", { class: "faint" });
   const update = (): void => {
     const { settings } = app.state.spec;
+    const { model } = app;
+    if (depth.childElementCount !== model.num_tokens) {
+      const options = Array.from({ length: model.num_tokens }, (_, index) =>
+        h("option", { value: index + 1 === model.num_tokens ? "" : index + 1 }, `${index + 1} of ${model.num_tokens}`),
+      );
+      fill(depth, ...options.reverse());
+    }
     depth.value = settings.depth === null || settings.depth >= model.num_tokens ? "" : String(settings.depth);
     deadline.value = settings.deadline_s === null ? "" : String(Math.round(settings.deadline_s * 1000));
     gate.checked = settings.gate;

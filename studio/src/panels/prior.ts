@@ -4,7 +4,7 @@ import type { App } from "../app";
 import { fill, h } from "../dom";
 
 export function priorPanel(app: App): HTMLElement {
-  if (!app.about.model.has_prior) {
+  if (!app.about.model.has_prior && !app.about.joint?.has_prior) {
     return h("section", { class: "card" }, h("h2", {}, "Prior"), h("p", { class: "faint" }, "This model has no prior over codes."));
   }
   const count = h("input", { type: "number", min: 1, max: app.about.limits.max_draws, value: 24, "aria-label": "Number of draws" });

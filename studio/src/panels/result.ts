@@ -55,7 +55,7 @@ function agentName(app: App): HTMLElement {
   const name = h("span", {});
   const update = (): void => {
     const track = app.scene?.tracks.find((one) => one.id === app.agent);
-    name.textContent = track ? `${track.id} · ${track.kind}` : "";
+    name.textContent = app.isJoint ? `${app.planned.length} agents, one code` : track ? `${track.id} · ${track.kind}` : "";
   };
   app.listen(["agent", "scene"], update);
   update();

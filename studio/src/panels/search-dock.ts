@@ -4,7 +4,7 @@ import type { Candidate, PlanData } from "../api";
 import type { App } from "../app";
 import { digitsOf, toggled } from "../code";
 import { fill, h } from "../dom";
-import { boxAt, clear, drawBand, drawBox, drawCandidate, drawPlan, MapPaths, type Ink } from "../drawing";
+import { clear, drawBand, drawBox, drawJointCandidate, drawPlan, MapPaths, perAgent, plansOf, startsOf, type Ink } from "../drawing";
 import { costColour, rankShare } from "../ramp";
 import { candidateFacts } from "../scene-canvas";
 import { distanceTo, Viewport } from "../viewport";
@@ -13,7 +13,8 @@ const NUM_CHIPS = 8;
 const HOVER_PX = 8;
 
 export function searchDock(app: App): HTMLElement {
-  const columns = Array.from({ length: app.about.model.num_tokens }, (_, index) => new TokenColumn(app, index + 1));
+  const numColumns = Math.max(app.about.model.num_tokens, app.about.joint?.num_tokens ?? 0);
+  const columns = Array.from({ length: numColumns }, (_, index) => new TokenColumn(app, index + 1));
   const title = h("h2", {});
   const legend = h("div", { class: "ramp-legend", "aria-hidden": "true" });
   const updateLegend = (): void => {
@@ -36,8 +37,9 @@ export function searchDock(app: App): HTMLElement {
     title.textContent = isSearched || !app.plan ? "Search, token by token" : "What each token adds";
     legend.hidden = !isSearched;
     dock.hidden = app.state.tab === "drive";
+    columns.forEach((column, index) => (column.element.hidden = index >= app.model.num_tokens));
   };
-  app.listen(["plan", "tab", "scene"], update);
+  app.listen(["plan", "tab", "scene", "agent"], update);
   update();
   return dock;
 }
@@ -91,7 +93,7 @@ class TokenColumn {
   }
 
   private updateBits(): void {
-    const { plan, about } = this.app;
+    const { plan, model } = this.app;
     const tokens = plan?.tokens ?? null;
     const id = tokens?.[this.place - 1];
     const levels = plan?.levels ?? 2;
@@ -102,7 +104,7 @@ class TokenColumn {
       return;
     }
     this.note.textContent = `= ${id}`;
-    const buttons = digitsOf(id, levels, about.model.token_dim).map((digit, dimension) =>
+    const buttons = digitsOf(id, levels, model.token_dim).map((digit, dimension) =>
       h(
         "button",
         {
@@ -112,7 +114,7 @@ class TokenColumn {
           title: "Toggle this bit by hand and see what it does",
           onclick: () => {
             const next = [...tokens];
-            next[this.place - 1] = toggled(id, dimension, levels, about.model.token_dim);
+            next[this.place - 1] = toggled(id, dimension, levels, model.token_dim);
             this.app.setTokens(next, levels);
           },
         },
@@ -164,36 +166,44 @@ class TokenColumn {
     }
     viewport.width = width;
     viewport.height = height;
-    const track = scene.tracks.find((one) => one.id === app.agent);
-    const start = track && boxAt(track, scene.current_step);
+    const agents = plan ? plansOf(plan).map((one) => one.agent) : app.planned;
+    const starts = startsOf(scene, agents);
     const ink: Ink = { context: canvas.getContext("2d")!, viewport, palette: app.palette, theme: app.theme, ratio };
-    if (start) this.fit(start, plan, app.prefixPlans);
+    this.fit(starts, plan, app.prefixPlans);
     if (this.paths?.[0] !== scene) this.paths = [scene, new MapPaths(scene)];
     clear(ink);
     this.paths[1].draw(ink, scene.current_step, "faint");
-    if (!start) return;
     const { step } = this;
     for (const candidate of [...(step?.candidates ?? [])].reverse()) {
-      drawCandidate(ink, start, candidate, step!.num_candidates, { isHighlighted: candidate === app.highlighted, alpha: 0.9 });
+      drawJointCandidate(ink, starts, candidate, step!.num_candidates, { isHighlighted: candidate === app.highlighted, alpha: 0.9 });
     }
-    const prefix = app.prefixPlans[this.place - 1];
-    if (prefix) {
-      drawBand(ink, prefix, start.heading, app.palette["plan"]!);
-      drawPlan(ink, start, prefix, app.palette["plan"]!, scene.dt_s);
+    const prefixes = app.prefixPlans[this.place - 1] ? plansOf(app.prefixPlans[this.place - 1]!) : [];
+    for (const [index, start] of starts.entries()) {
+      if (!start) continue;
+      const prefix = prefixes[index];
+      if (prefix) {
+        drawBand(ink, prefix, start.heading, app.palette["plan"]!);
+        drawPlan(ink, start, prefix, app.palette["plan"]!, scene.dt_s);
+      }
+      const kind = scene.tracks.find((one) => one.id === agents[index])!.kind;
+      drawBox(ink, start, { colour: app.palette["ego"]!, kind });
     }
-    drawBox(ink, start, { colour: app.palette["ego"]!, kind: track.kind });
     const highlighted = step?.candidates.includes(app.highlighted as Candidate) ? app.highlighted : null;
     this.tooltip.hidden = !highlighted;
     if (highlighted) fill(this.tooltip, ...candidateFacts(highlighted));
   }
 
   /** Shows all candidates of all tokens, the same part of the scene in every column. */
-  private fit(start: { x: number; y: number }, plan: PlanData | null, prefixes: PlanData[]): void {
-    const lines = plan ? [...plan.search.flatMap((step) => step.candidates), ...[plan, ...prefixes].map((one) => one.trajectory)] : [];
-    const xs = [start.x, ...lines.flatMap((line) => line.x_m)];
-    const ys = [start.y, ...lines.flatMap((line) => line.y_m)];
-    const [left, right] = [Math.min(...xs), Math.max(...xs)];
-    const [low, high] = [Math.min(...ys), Math.max(...ys)];
+  private fit(starts: ReturnType<typeof startsOf>, plan: PlanData | null, prefixes: PlanData[]): void {
+    const candidates = plan?.search.flatMap((step) => step.candidates.flatMap(perAgent)) ?? [];
+    const lines = [...candidates, ...(plan ? [plan, ...prefixes] : []).flatMap((one) => plansOf(one).map((agent) => agent.trajectory))];
+    let [left, right, low, high] = [Infinity, -Infinity, Infinity, -Infinity];
+    const include = (x: number, y: number): void => {
+      [left, right, low, high] = [Math.min(left, x), Math.max(right, x), Math.min(low, y), Math.max(high, y)];
+    };
+    for (const start of starts) if (start) include(start.x, start.y);
+    for (const line of lines) line.x_m.forEach((x, index) => include(x, line.y_m[index]!));
+    if (left > right) return; // there is nothing to show
     this.viewport.centre = { x: (left + right) / 2, y: (low + high) / 2 };
     const scale = Math.min((this.viewport.width - 24) / Math.max(12, right - left), (this.viewport.height - 24) / Math.max(12, high - low));
     this.viewport.scale = Math.min(8, scale);
@@ -204,7 +214,7 @@ class TokenColumn {
     const world = this.viewport.toWorld(event.clientX - bounds.left, event.clientY - bounds.top);
     let [nearest, found] = [HOVER_PX / this.viewport.scale, null as Candidate | null];
     for (const candidate of this.step?.candidates ?? []) {
-      const distance = distanceTo(world, candidate.x_m, candidate.y_m);
+      const distance = Math.min(...perAgent(candidate).map((one) => distanceTo(world, one.x_m, one.y_m)));
       if (distance < nearest) [nearest, found] = [distance, candidate];
     }
     if (found !== this.app.highlighted) this.app.hover(found);

@@ -8,11 +8,20 @@ nuPlan's criteria, and a policy that chooses between new plans, the last plan, s
 import time
 from dataclasses import dataclass, field, replace
 from functools import cache
+from typing import Literal, get_args
 
 import numpy as np
 from jaxtyping import Float
 
-from waycode.driving import LqrTracker, Observation, Road, Tracker, Trajectory
+from waycode.driving import (
+    Forecast,
+    LqrTracker,
+    Observation,
+    Road,
+    Tracker,
+    Trajectory,
+    constant_velocity_forecast,
+)
 from waycode.features import SegmentedMap
 from waycode.objectives import DRIVING_OBJECTIVE, Setting, TerminalVariance, parse_objective
 from waycode.planner import Plan, Planner, View
@@ -20,6 +29,11 @@ from waycode.simulation.drivers.policy import Evaluator, PolicyConfig, choose_tr
 
 _load_planner = cache(Planner.from_pretrained)  # once per process
 _parse = cache(parse_objective)
+_FORECAST_S = 8.0  # as long as the model decodes; driving terms look ahead by their horizon and a second more
+
+
+# Forecasts of the others: straight on; along their lanes; the most likely code of each by the model's prior.
+OthersForecast = Literal["constant-velocity", "lanes", "prior"]
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -32,11 +46,15 @@ class LatentConfig:
     levels: int = 2  # codebook levels per dimension of a token
     refine_steps: int = 5  # gradient steps on the terminal variance
     deadline_s: float | None = None  # time limit of a step; search and refinement end early to keep it
+    others: OthersForecast = "lanes"  # how the driving objective expects the other road users to move
     policy: PolicyConfig | None = field(default_factory=PolicyConfig)  # None: drive the plan of each step (paper)
 
     def __post_init__(self) -> None:
         if self.refine_steps < 0:
             raise ValueError(f"refine_steps is {self.refine_steps}, expected at least 0")
+        if self.others not in get_args(OthersForecast):
+            available = ", ".join(get_args(OthersForecast))
+            raise ValueError(f"there is no forecast of the others {self.others!r}; available: {available}")
         _parse(self.objective)  # raises for a wrong text before a drive begins
 
 
@@ -80,7 +98,7 @@ class LatentDriver:
 
     def plan(self, state: LatentState, observation: Observation) -> tuple[Trajectory, LatentState]:
         config, began = self.config, time.perf_counter()
-        setting = self._setting(observation, state.road)
+        setting = self._setting(observation, state.road, forecast=self._forecast(state, observation))
         if config.policy is not None:
             return self._plan_by_policy(state, observation, setting, config.policy, began=began)
         plan = self._encode(setting, state).plan(
@@ -94,7 +112,22 @@ class LatentDriver:
         )
         return plan_trajectory(plan, observation), state
 
-    def _setting(self, observation: Observation, road: Road | None = None) -> Setting:
+    def _forecast(self, state: LatentState, observation: Observation) -> Forecast[np.ndarray] | None:
+        """The others as `config.others` says, for as long as driving terms look ahead; None: their default, lanes."""
+        scene, num_steps = observation.scene, round(_FORECAST_S / observation.scene.dt_s)
+        if self.config.others == "constant-velocity":
+            return constant_velocity_forecast(
+                scene, observation.agent, num_steps=num_steps, near=observation.ego, braking=True
+            )
+        if self.config.others == "prior":
+            return loaded_planner(self.planner).forecast_others(
+                scene, observation.agent, num_steps=num_steps, near=observation.ego, segmented_map=state.segmented_map
+            )
+        return None
+
+    def _setting(
+        self, observation: Observation, road: Road | None = None, *, forecast: Forecast[np.ndarray] | None = None
+    ) -> Setting:
         return Setting(
             scene=observation.scene,
             agent=observation.agent,
@@ -102,6 +135,7 @@ class LatentDriver:
             known_vehicle=observation.vehicle,
             known_state=observation.ego,
             known_road=road,
+            known_forecast=forecast,
         )
 
     def _encode(self, setting: Setting, state: LatentState) -> View:

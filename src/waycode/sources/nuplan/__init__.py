@@ -9,10 +9,12 @@ becomes a step. A missing frame becomes a masked step; windows with longer gaps 
 the ego only, because nuPlan is about planning.
 
 Users of the real logs report that the ego's lateral velocity looks wrong (nuplan-devkit issue 337); it is used as
-recorded. The maps do not say how lane boundaries are painted: `crop._road_lines` makes an assumption.
+recorded. Scenarios are nuplan-devkit's: they start `TAG_AFTER_START_S` before a tagged frame, tags in the first two and
+last two scenes of a log are dropped, and so are frames of other sensors. The maps do not say how lane boundaries are
+painted: `crop._road_lines` makes an assumption.
 """
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import KW_ONLY, dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -38,19 +40,20 @@ class NuplanReference(NamedTuple):
 
     log: str  # file of the log
     token: str  # of the frame that is the current step, in hexadecimal
+    tagged: str = ""  # of the tagged frame, which the devkit names the scenario by; empty without one
 
 
 @dataclass(frozen=True)
 class NuplanSource:
-    """Scenes around the tagged frames of nuPlan logs, or around frames at a regular interval."""
+    """nuplan-devkit's scenarios of tagged frames in nuPlan logs, or scenes around frames at a regular interval."""
 
     logs: str | Path | Sequence[str | Path]  # .db files, and folders that are searched recursively
     maps_root: str | Path  # folder with <location>/<version>/map.gpkg
     _: KW_ONLY
     history_s: float = 2.0  # seconds before the current step
     future_s: float = 8.0  # 15 s for closed-loop simulation
-    every_s: float | None = None  # interval between scenes; tagged frames only if None
-    scenario_types: tuple[str, ...] | None = None  # only frames with one of these tags
+    every_s: float | None = None  # interval between scenes; the starts of tagged scenarios if None
+    scenario_types: tuple[str, ...] | None = None  # only starts of scenarios with one of these tags
     map_radius_m: float = 120.0  # around the path of the ego
 
     def __post_init__(self) -> None:
@@ -76,9 +79,13 @@ class NuplanSource:
             with open_log(file) as log:
                 index = read_index(log)
             available.update(*index.tags.values())
-            frames = self._candidates(index)
+            starts = index.scenario_starts()
+            frames = self._candidates(index, starts)
             _, good = window_frames(index.times_us, frames, self.steps)
-            return [NuplanReference(str(file), index.tokens[frame].hex()) for frame in frames[good]]
+            return [
+                NuplanReference(str(file), index.tokens[frame].hex(), starts.get(int(frame), b"").hex())
+                for frame in frames[good]
+            ]
 
         files = find_files(self.logs, lambda name: name.endswith(".db"), expected="*.db")
         found = list_files(files, list_one, damaged=lambda file: NuplanReference(str(file), _DAMAGED))
@@ -97,14 +104,15 @@ class NuplanSource:
             if reference.token == _DAMAGED:
                 read_index(log)  # raises the reason
                 raise SourceError("it could not be read when its scenes were listed: has it changed since?")
-            window = read_window(log, bytes.fromhex(reference.token), self.steps)
+            tagged = bytes.fromhex(reference.tagged or reference.token)
+            window = read_window(log, bytes.fromhex(reference.token), self.steps, tagged=tagged)
         city = city_map(str(map_file(Path(self.maps_root), window.map_names, file)))
         tracks = world_tracks(window)
         origin_m = tracks.origin_m()
         ego_path_m = tracks.position_m[0, tracks.valid[0]]
         cropped = crop_map(city, ego_path_m, radius_m=self.map_radius_m, origin_m=origin_m)
         return Scene(
-            id=f"{file.stem}_{reference.token}",
+            id=f"{file.stem}_{reference.tagged or reference.token}",
             source=self.name,
             dt_s=NUPLAN_STEP_S,
             current_step=-int(self.steps[0]),
@@ -116,17 +124,22 @@ class NuplanSource:
             tags=window.tags,
         )
 
-    def _candidates(self, index: LogIndex) -> Int64[np.ndarray, " k"]:
-        """Indices of the requested frames, whether or not the log has their whole history and future."""
+    def _candidates(self, index: LogIndex, starts: Mapping[int, bytes]) -> Int64[np.ndarray, " k"]:
+        """Indices of the requested frames, whether or not the log has their whole history and future.
+
+        Args:
+            index: of the log.
+            starts: tagged frame of each frame that a scenario starts at.
+        """
         if self.every_s is None:
-            frames = [i for i, token in enumerate(index.tokens) if token in index.tags]
+            frames = sorted(starts)
         else:
             first_us, last_us = index.times_us[0] + round(self.history_s * 1e6), index.times_us[-1]
             wanted_us = np.arange(first_us, last_us + 1, round(self.every_s * 1e6))
             frames = sorted({int(np.abs(index.times_us - time_us).argmin()) for time_us in wanted_us})
         if self.scenario_types is not None:
             wanted = set(self.scenario_types)
-            frames = [frame for frame in frames if not wanted.isdisjoint(index.tags.get(index.tokens[frame], ()))]
+            frames = [i for i in frames if i in starts and not wanted.isdisjoint(index.tags[starts[i]])]
         return np.array(frames, np.int64)
 
 

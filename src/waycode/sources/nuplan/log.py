@@ -16,18 +16,22 @@ from waycode.sources.base import SourceError, reading
 
 NUPLAN_STEP_S = 0.1
 TOLERANCE_US = 35_000  # more than the jitter of a frame, less than the 50 ms to the next frame
+TAG_AFTER_START_S = 3.0  # nuplan-devkit's scenarios start this long before their tagged frame
+LIDAR_CHANNEL = "MergedPointCloud"  # of the frames that the devkit uses
+_LATER_AND_EARLIER_SCENES = 2  # the devkit keeps tags of scenes with as many before and after them in the log
 _MAX_MISSING_STEPS = 3  # consecutive steps without a frame that a scene may have
 
 EGO_COLUMNS = ("x", "y", "qw", "qx", "qy", "qz", "vx", "vy", "angular_rate_z")
 BOX_COLUMNS = ("x", "y", "yaw", "length", "width", "vx", "vy")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "log": ("location", "map_version"),
-    "lidar_pc": ("token", "timestamp", "ego_pose_token", "scene_token"),
+    "lidar": ("token", "channel"),
+    "lidar_pc": ("token", "timestamp", "ego_pose_token", "scene_token", "lidar_token"),
     "ego_pose": ("token", *EGO_COLUMNS),
     "lidar_box": ("lidar_pc_token", "track_token", *BOX_COLUMNS),
     "track": ("token", "category_token"),
     "category": ("token", "name"),
-    "scene": ("token", "roadblock_ids"),
+    "scene": ("token", "name", "roadblock_ids"),
     "scenario_tag": ("lidar_pc_token", "type"),
     "traffic_light_status": ("lidar_pc_token", "lane_connector_id", "status"),
 }
@@ -78,7 +82,19 @@ class LogIndex:
 
     tokens: list[bytes]  # of the frames
     times_us: Int64[np.ndarray, " n"]  # of the frames
-    tags: dict[bytes, tuple[str, ...]]  # scenario types by token, for tagged frames
+    tags: dict[bytes, tuple[str, ...]]  # scenario types by token, for tagged frames that the devkit keeps
+
+    def scenario_starts(self) -> dict[int, bytes]:
+        """The tagged frame of each frame at which a scenario starts: as in the devkit, the first one not earlier than
+        `TAG_AFTER_START_S` before the tag."""
+        starts: dict[int, bytes] = {}
+        for tagged, token in enumerate(self.tokens):
+            if token in self.tags:
+                wanted_us = self.times_us[tagged] - round(TAG_AFTER_START_S * 1e6)
+                start = int(np.searchsorted(self.times_us, wanted_us))
+                if self.times_us[start] - wanted_us <= 2 * TOLERANCE_US:
+                    starts[start] = token
+        return starts
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -94,15 +110,19 @@ class LogWindow:
     box_categories: tuple[str, ...]  # category of each box, such as "vehicle"
     lights: tuple[tuple[int, int, str], ...]  # step, fid of the lane connector, status
     roadblocks: tuple[int, ...]  # route of the ego, as fids
-    tags: tuple[str, ...]  # scenario types of the current frame
+    tags: tuple[str, ...]  # scenario types
     map_names: tuple[str, ...]  # candidates for the name of the map's folder
 
 
 def read_frames(log: OpenLog) -> tuple[list[bytes], Int64[np.ndarray, " n"]]:
     """Tokens and times of all frames, sorted by time."""
-    frames = log.rows("SELECT token, timestamp FROM lidar_pc ORDER BY timestamp, token")
+    frames = log.rows(
+        "SELECT f.token, f.timestamp FROM lidar_pc f JOIN lidar l ON l.token = f.lidar_token WHERE l.channel = ? "
+        "ORDER BY f.timestamp, f.token",
+        [LIDAR_CHANNEL],
+    )
     if not frames:
-        raise SourceError(f"{log.file} has no frames: table lidar_pc is empty")
+        raise SourceError(f"{log.file} has no frames of the channel {LIDAR_CHANNEL} in table lidar_pc")
     with reading("table lidar_pc"):
         wrong = [token for token, _ in frames if not isinstance(token, bytes)]
         if wrong:
@@ -115,7 +135,13 @@ def read_index(log: OpenLog) -> LogIndex:
     tokens, times_us = read_frames(log)
     tags: dict[bytes, set[str]] = {}
     with reading("table scenario_tag"):
-        for token, kind in log.rows("SELECT lidar_pc_token, type FROM scenario_tag"):
+        kept = _LATER_AND_EARLIER_SCENES
+        for token, kind in log.rows(
+            "SELECT t.lidar_pc_token, t.type FROM scenario_tag t JOIN lidar_pc f ON f.token = t.lidar_pc_token WHERE "
+            "f.scene_token IN (SELECT token FROM (SELECT token, ROW_NUMBER() OVER (ORDER BY name) AS place, COUNT(*) "
+            "OVER () AS number FROM scene) WHERE place > ? AND place <= number - ?)",
+            [kept, kept],
+        ):
             tags.setdefault(token, set()).add(kind)
         return LogIndex(tokens, times_us, {token: tuple(sorted(kinds)) for token, kinds in tags.items()})
 
@@ -145,8 +171,15 @@ def window_frames(
     return np.where(missing, -1, frames), ~(missing[:, 0] | missing[:, -1] | has_gap)
 
 
-def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> LogWindow:
-    """Reads the window whose current step is the frame with this token; `steps` are relative to it."""
+def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"], *, tagged: bytes) -> LogWindow:
+    """Reads a window of a log.
+
+    Args:
+        log: the log.
+        token: of the frame that is the current step.
+        steps: of the window, relative to the current one.
+        tagged: token of the frame whose tags the window gets.
+    """
     step_of = _steps_of_frames(log, token, steps)
     tokens = list(step_of)
     ego = log.rows_of_frames(
@@ -165,7 +198,7 @@ def read_window(log: OpenLog, token: bytes, steps: Int[np.ndarray, " T"]) -> Log
     lights = log.rows_of_frames(
         "SELECT lidar_pc_token, lane_connector_id, status FROM traffic_light_status WHERE lidar_pc_token IN", tokens
     )
-    tags = log.rows("SELECT DISTINCT type FROM scenario_tag WHERE lidar_pc_token = ?", [token])
+    tags = log.rows("SELECT DISTINCT type FROM scenario_tag WHERE lidar_pc_token = ?", [tagged])
     with reading("table ego_pose"):
         poses = _numbers([row[1:] for row in ego], EGO_COLUMNS)
     with reading("table lidar_box"):

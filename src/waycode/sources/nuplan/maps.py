@@ -19,7 +19,7 @@ from waycode.dataset.files import describe, parse_json
 from waycode.scene import LaneType
 from waycode.sources.base import SourceError, reading
 
-_VERSIONS_FILE = "nuplan-maps-v1.0.json"
+VERSIONS_FILE = "nuplan-maps-v1.0.json"
 _STOP_SIGN = 1  # of stop_polygon_type_fid: 0 crossing, 1 stop sign, 2 traffic light, 3 turn stop, 4 yield
 _LANE_TYPES = {0: LaneType.STREET, 1: LaneType.BIKE}  # of lane_type_fid
 _CACHED_CITIES = 4  # nuPlan has four cities: each worker reads a map at most once
@@ -153,7 +153,7 @@ def map_file(maps_root: Path, names: Sequence[str], log: Path) -> Path:
     if len(files) != 1:
         raise SourceError(
             f"{maps_root / name} has {len(files)} files <version>/map.gpkg that could be meant, expected one, or "
-            f"{maps_root / _VERSIONS_FILE} to name the version"
+            f"{maps_root / VERSIONS_FILE} to name the version"
         )
     return files[0]
 
@@ -161,7 +161,7 @@ def map_file(maps_root: Path, names: Sequence[str], log: Path) -> Path:
 def _version(maps_root: Path, name: str) -> str | None:
     """The version of a city's map by the list in the maps folder."""
     try:
-        listed = parse_json((maps_root / _VERSIONS_FILE).read_bytes())
+        listed = parse_json((maps_root / VERSIONS_FILE).read_bytes())
         return str(listed[name]["version"])
     except (OSError, ValueError, KeyError, TypeError):
         return None

@@ -11,7 +11,7 @@ from waycode.sources.world import WorldTracks
 
 _EGO_ID = "ego"
 _EGO_LENGTH_M, _EGO_WIDTH_M = 5.176, 2.297
-_REAR_AXLE_TO_CENTRE_M = 1.461
+REAR_AXLE_TO_CENTRE_M = 1.461
 
 _TRACK_TYPES = {
     "vehicle": TrackType.VEHICLE,
@@ -63,9 +63,9 @@ def _ego(window: LogWindow) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray,
     pose = dict(zip(EGO_COLUMNS, window.ego.T, strict=True))
     qw, qx, qy, qz = (pose[name] for name in ("qw", "qx", "qy", "qz"))
     heading_rad = np.arctan2(2 * (qw * qz + qx * qy), 1 - 2 * (qy**2 + qz**2))
-    to_centre = np.stack([np.full_like(qw, _REAR_AXLE_TO_CENTRE_M), np.zeros_like(qw)], axis=-1)
+    to_centre = np.stack([np.full_like(qw, REAR_AXLE_TO_CENTRE_M), np.zeros_like(qw)], axis=-1)
     # The recorded velocity is that of the rear axle, in the ego's frame; yaw moves the centre sideways.
-    own_mps = np.stack([pose["vx"], pose["vy"] + pose["angular_rate_z"] * _REAR_AXLE_TO_CENTRE_M], axis=-1)
+    own_mps = np.stack([pose["vx"], pose["vy"] + pose["angular_rate_z"] * REAR_AXLE_TO_CENTRE_M], axis=-1)
     position_m = np.stack([pose["x"], pose["y"]], axis=-1) + rotate(to_centre, heading_rad)
     return position_m, rotate(own_mps, heading_rad), heading_rad
 
