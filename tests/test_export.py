@@ -15,7 +15,7 @@ import pytest
 import shapely
 
 from command_output import Output, complaint_of
-from fuzz_targets import example_plan
+from fuzz_text import example_plan
 from scenes import bare_scene, small_scene
 from waycode.cli import main
 from waycode.dataset.dataset import save_scene

@@ -1,10 +1,9 @@
 """What the exports share: names of files, borders of lanes, and polygons by kind."""
 
-import re
-
 import numpy as np
 from jaxtyping import Float
 
+from waycode.dataset.files import safe_file_name
 from waycode.scene import Polylines, Scene
 from waycode.scene.geometry import directions
 
@@ -12,13 +11,13 @@ DEFAULT_LANE_WIDTH_M = 3.5  # of lanes whose width is not known
 
 
 def file_name(scene: Scene, number: int) -> str:
-    """A name without suffix: an id may hold anything, a file's name may not.
+    """The name of a scene's file, without suffix.
 
     Args:
         scene: the scene to write.
         number: of the scene in the export; two ids may give the same safe text.
     """
-    return f"{number:05d}-{re.sub(r'[^A-Za-z0-9_.-]', '_', scene.id)[:80]}"
+    return f"{number:05d}-{safe_file_name(scene.id)}"
 
 
 def lane_borders(scene: Scene, lane: int) -> tuple[Float[np.ndarray, "p 2"], Float[np.ndarray, "p 2"]]:
