@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Float64
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
 from waycode.dataset.files import describe, replace_file
 from waycode.model import SceneEmbedding
@@ -86,7 +86,8 @@ class Familiarity:
         """Writes the file beside a model's weights, which it belongs to."""
         path = model_folder / FAMILIARITY_FILE
         metadata = {"weights_sha256": weights_sha256(model_folder)}
-        replace_file(path, lambda temporary: save_file(asdict(self), temporary, metadata=metadata))
+        content = save(asdict(self), metadata=metadata)  # `save_file` has errors of its own where the disk is full
+        replace_file(path, lambda temporary: temporary.write_bytes(content))
         return path
 
     @staticmethod

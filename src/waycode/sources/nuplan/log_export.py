@@ -18,7 +18,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from waycode.dataset.files import replace_file
+from waycode.dataset.files import describe, replace_file
 from waycode.scene import Scene, SignalState, TrackType
 from waycode.scene.frames import rotate, wrap_angle
 from waycode.scene.geometry import forward
@@ -144,6 +144,13 @@ class _LogExport:
         return _FIRST_US + self.number * _LOG_US + round(frame * _FRAME_S * 1e6)
 
     def write(self, path: Path) -> None:
+        """Raises `OSError` where the disk is full, as all writers of `replace_file` do."""
+        try:
+            self._write(path)
+        except sqlite3.Error as error:
+            raise OSError(describe(error)) from error
+
+    def _write(self, path: Path) -> None:
         rows = self._rows()
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA synchronous = OFF")  # the whole file is synchronised when it gets its name
