@@ -19,6 +19,7 @@ import numpy as np
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate")
 _KILLED, _REFUSED = -signal.SIGKILL, 2
+_LEAST_BYTES = 500  # of a file on a full disk: the complaint itself is written to one
 
 
 @dataclass(frozen=True)
@@ -148,7 +149,7 @@ COMMANDS: dict[str, Command] = {
         dataset_bytes,
     ),
     "generate": Command(_generate, dataset_bytes),
-    "calibrate": Command(_calibrate, dataset_bytes, written="thresholds.json"),
+    "calibrate": Command(_calibrate, dataset_bytes, written="familiarity.safetensors"),
     "export-womd": Command(_export("womd"), dataset_bytes),
     "export-scenarionet": Command(_export("scenarionet"), dataset_bytes),
     "export-nuplan": Command(_export("nuplan"), sizes),
@@ -229,7 +230,7 @@ def trials(name: str, folder: Path, *, seed: int, kills: int, full: int) -> int:
             if code not in (_KILLED, 0):
                 found(f"{what}: it ended with {code}: {said}")
         else:
-            limit = int(random.integers(1, largest))
+            limit = int(random.integers(_LEAST_BYTES, largest))
             code, _, said = in_child(arguments(out), out, max_bytes=limit)
             what = f"seed {seed}, disk full after {limit} bytes of a file"
             if code != _REFUSED or said.count("\n") != 1 or "Traceback" in said:

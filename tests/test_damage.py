@@ -1,6 +1,8 @@
 """Damage that random bytes seldom find, in files that are otherwise whole: each is refused in one sentence."""
 
+import sqlite3
 from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -158,6 +160,36 @@ def test_values_nested_too_deeply_are_a_fault_of_a_scene() -> None:
 def test_a_live_message_nested_too_deeply_has_no_number() -> None:
     """Without this the connection would never be answered again."""
     assert _sequence(NESTED) == 0
+
+
+@pytest.mark.parametrize(
+    ("schema", "told"),
+    [
+        ("CREATE VIRTUAL TABLE meta USING VirtualText('{file}', 'UTF-8', 1, POINT, DOUBLEQUOTE, ',')", "virtual table"),
+        ("create/**/virtual table meta using --\n VirtualText('{file}')", "virtual table"),
+        ("CREATE VIEW meta AS SELECT ogr_geocode('here') AS key, 1 AS value", "view"),
+    ],
+)
+def test_a_map_leads_to_no_other_file(schema: str, told: str, tmp_path: Path) -> None:
+    """GDAL's SQLite would read the other file, or open an address: it does not get the map."""
+    import nuplan_files
+    from waycode.sources.nuplan.maps import city_map
+
+    other = tmp_path / "other.csv"
+    other.write_text(f"key,value\nprojectedCoordSystem,{nuplan_files.CITY_SYSTEM}\n")
+    file = nuplan_files.write_map(tmp_path / "maps")
+    assert city_map(str(file)).lanes is not None
+    with closing(sqlite3.connect(file)) as connection, connection:
+        connection.execute("DROP TABLE meta")
+        connection.execute("PRAGMA writable_schema = ON")
+        kind = "view" if "VIEW" in schema else "table"
+        connection.execute(
+            "INSERT INTO sqlite_master (type, name, tbl_name, rootpage, sql) VALUES (?, 'meta', 'meta', 0, ?)",
+            [kind, schema.format(file=other)],
+        )
+    city_map.cache_clear()
+    with pytest.raises(SourceError, match=rf"map\.gpkg cannot be read as a nuPlan map: 'meta' is a {told}, expected"):
+        city_map(str(file))
 
 
 @pytest.mark.parametrize("scene_id", ["../../escaped", "/escaped", "$\\frac{1$" * 30, "a\nb"])
