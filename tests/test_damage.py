@@ -1,6 +1,8 @@
 """Damage that random bytes seldom find, in files that are otherwise whole: each is refused in one sentence."""
 
 import sqlite3
+import subprocess
+import sys
 from collections.abc import Callable
 from contextlib import closing
 from dataclasses import replace
@@ -12,11 +14,12 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
+from dataset_run import make_shard
 from scenes import small_scene
 from test_closed_loop_campaign import campaign_of
 from tiny_model import tiny_model
 from waycode.cli import main
-from waycode.dataset.dataset import DatasetError, save_scene
+from waycode.dataset.dataset import DatasetError, save_scene, write_dataset
 from waycode.dataset.seeds import episode_of
 from waycode.evaluation.closed_loop_store import ResultStore
 from waycode.evaluation.report import EvaluationError
@@ -160,6 +163,26 @@ def test_values_nested_too_deeply_are_a_fault_of_a_scene() -> None:
 def test_a_live_message_nested_too_deeply_has_no_number() -> None:
     """Without this the connection would never be answered again."""
     assert _sequence(NESTED) == 0
+
+
+def test_a_full_disk_while_examples_are_prepared_is_one_sentence(tmp_path: Path) -> None:
+    """In a process of its own, whose files may have 2,000 bytes."""
+    write_dataset(tmp_path / "data", range(1), make=make_shard, source="made-up", settings={})
+    code = f"""
+import resource
+from pathlib import Path
+from waycode.dataset.dataset import Dataset, DatasetError
+from waycode.features import FeatureConfig
+from waycode.training.examples import prepare_examples
+resource.setrlimit(resource.RLIMIT_FSIZE, (2000, 2000))
+try:
+    prepare_examples(Dataset({str(tmp_path / "data")!r}), FeatureConfig(), cache=Path({str(tmp_path / "cache")!r}))
+except DatasetError as error:
+    print(error)
+"""
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=False)
+    assert "part-00000.safetensors could not be written ([Errno 27] File too large)" in done.stdout, done.stderr
+    assert not list((tmp_path / "cache").rglob("*.part-*"))
 
 
 @pytest.mark.parametrize(
