@@ -44,6 +44,8 @@ def test_scenes_and_plans_draw_themselves(view: View) -> None:
     plan = view.plan("terminal-variance")
     assert view.scene._repr_png_().startswith(PNG)
     assert (plan._repr_png_() or b"").startswith(PNG)
+    for figure in (view.scene.plot(), plan.plot(), view.plot(plan)):
+        assert figure._repr_png_().startswith(PNG)  # notebooks show it although nobody has imported pyplot
     assert len(view.plot(plan).axes) == 4  # three tokens and the plan
     assert len(view.plot(view.decode([1])).axes) == len(plan.plot().axes) == 1
     stored = Plan.from_json(plan.to_json())
