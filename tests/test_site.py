@@ -1,4 +1,4 @@
-"""The documentation site builds without a warning and loads nothing from elsewhere; links work in the repository too."""
+"""The documentation site builds without a warning and loads nothing from elsewhere; links work in the repository."""
 
 import os
 import re
@@ -46,7 +46,7 @@ def test_every_page_and_notebook_is_in_the_site(site: Path) -> None:
     notebooks = {f"notebooks/{path.stem}" for path in (ROOT / "docs" / "notebooks").glob("*.ipynb")}
     assert pages | notebooks <= made
     home = (site / "index.html").read_text()
-    assert all(f'href="{one}.html"' in home for one in (pages | notebooks) - {"index"}), "a page is not in the navigation"
+    assert all(f'href="{one}.html"' in home for one in (pages | notebooks) - {"index"}), "not in the navigation"
 
 
 def test_the_site_loads_nothing_from_elsewhere(site: Path) -> None:

@@ -37,7 +37,7 @@ class SimulationConfig:
 
     horizon_s: float = 15.0  # at most; a drive ends where the recording or the map ends
     tracker: Tracker = field(default_factory=LqrTracker)  # follows the plans; nuPlan's by default
-    keep_plans: bool = False  # store the trajectory of every step in the result
+    keep_plans: bool = False  # store the trajectory of every step, and what it was chosen among, in the result
 
     def __post_init__(self) -> None:
         if not self.horizon_s > 0:
@@ -52,6 +52,7 @@ class Rollout:
     scene: Scene  # the simulated scene, which ends with the drive
     planning_s: Float[np.ndarray, " n"]  # duration of each call of the driver
     plans: tuple[Trajectory, ...] = ()  # of every step, with `SimulationConfig.keep_plans`
+    candidates: tuple[tuple[Trajectory, ...], ...] = ()  # `candidates` of the driver's state at every step, likewise
     traceback: str | None = None  # of the driver's exception, if it raised one
 
 
@@ -101,7 +102,7 @@ def simulate(
     route = scene.route if scene.route is not None else expert_route(scene)
     recorder = Recorder(scene, num_steps=num_steps, route=route)
     ego, world = recorded_state(scene, ego_index, vehicle=vehicle), world_model.reset(scene)
-    states, plans, planning_s = [ego], [], []
+    states, plans, candidates, planning_s = [ego], [], [], []
     driver_state: Any = None
     failure = trace = None
     for index in range(num_steps):
@@ -130,6 +131,7 @@ def simulate(
         states.append(ego)
         if config.keep_plans:
             plans.append(plan)
+            candidates.append(tuple(getattr(driver_state, "candidates", ())))
     driven, first, last = recorder.scene(), scene.current_step, scene.current_step + num_steps
     history = History(
         scene_id=scene.id,
@@ -145,6 +147,7 @@ def simulate(
         scene=driven,
         planning_s=np.array(planning_s),
         plans=tuple(plans),
+        candidates=tuple(candidates),
         traceback=trace,
     )
 
