@@ -35,7 +35,9 @@ BLOCKS_NOT_RUN = {
 # Text of blocks and commands that stands for the reader's own things, or for a training of an hour.
 SUBSTITUTES = {
     'override(small(), ["noise.target_ade_m=0.8"]': 'override(small(), ["noise.target_ade_m=0.8", "steps=2"]',
-    "RAW...": "RAW",
+    "wc.simulate(scene, planner)": "wc.simulate(scene, planner, config=SimulationConfig(horizon_s=0.5))",
+    "--share 0.15": "--share 0.5",  # of a few scenes
+    "--share 0.05": "--share 0.5",
     "--objective @objective.txt": "--objective slow-down(9)",
     "--agent car-7": "",
 }

@@ -100,6 +100,13 @@ class Simulate:
         chosen = choose_scenarios(dataset, self.scenes, only_fit=self.only_fit, one_per_world=self.one_per_world)
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
+        if self.traffic == "sumo":
+            recorded = next((index for index in chosen.indices if dataset[index].rebuild is None), None)
+            if recorded is not None:
+                raise UsageError(
+                    f"--traffic sumo needs generated scenes, whose world it simulates again; scene {recorded} of "
+                    f"{self.data} was recorded: use --traffic replay or idm"
+                )
         campaign = Campaign(
             folder=self.data, indices=chosen.indices, planner=planner, traffic=self.traffic, horizon_s=self.horizon_s
         )

@@ -336,6 +336,8 @@ def _existing(folder: Path, wanted: DatasetInfo) -> DatasetInfo | None:
             raise DatasetError(f"{folder} is not empty and holds no dataset: choose another folder")
         return None
     info = DatasetInfo.read(folder)
+    if not info.complete and not any(folder.glob("shard-*.parquet")):
+        return None  # a run that failed before its first shard leaves nothing that other settings could conflict with
     if info.settings_sha256 != wanted.settings_sha256:
         raise DatasetError(
             f"{folder} holds a dataset with other settings ({_difference(info, wanted)}): choose another folder"
