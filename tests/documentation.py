@@ -24,6 +24,7 @@ COMMANDS_NOT_RUN = {
     "waycode studio": "serves until it is stopped: tests/test_studio_browser.py",
     "waycode demo": "tests/test_demo.py",
     "waycode eval closed-loop": "drives six planners for minutes: tests/test_closed_loop_campaign.py",
+    "waycode calibrate": "needs 128 views of training scenes: tests/test_familiarity.py",
     "waycode train small ...": "an ellipsis: the settings are those of other commands",
     "python $NUPLAN_DEVKIT_ROOT": "needs nuplan-devkit, which no package index has",
 }
@@ -40,15 +41,22 @@ SUBSTITUTES = {
     "--share 0.05": "--share 0.5",
     "--objective @objective.txt": "--objective slow-down(9)",
     "--agent car-7": "",
+    "agent(12): goal-point(10, 3) + all: no-collision": "all: no-collision",
 }
 _SMALLER = {  # options by how a command begins; an option that is given gets this value too
     "data sumo": {"--scenes": "6"},
-    "data convert": {"--scenes": "6"},
+    "data convert": {"--scenes": "12"},
     "train": {"--steps": "2", "--threads": "1", "--val-scenes": "2"},
     "eval": {"--scenes": "2", "--threads": "1"},
     "simulate": {"--scenes": "1", "--horizon-s": "0.5"},
-    "calibrate": {"--scenes": "6"},
     "generate": {"--count": "1"},
+}
+# Tables of guided planning need a case: a bundled scene that has one, in place of the dataset.
+CASES = {
+    "left-turn": ("sample-crossings", 2),
+    "lane-change": ("sample", 16),
+    "slow-down": ("sample", 10),
+    "goal": ("sample", 4),
 }
 _SMALL_RECIPES = {"paper": "tiny", "paper-nuplan": "tiny", "paper-joint": "tiny"}  # 28 million parameters
 _ONE = {"--workers": "1", "--accelerator": "cpu", "--precision": "32-true"}

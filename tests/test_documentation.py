@@ -13,6 +13,7 @@ import nuplan_files
 import waycode as wc
 from documentation import (
     BLOCKS_NOT_RUN,
+    CASES,
     COMMANDS_NOT_RUN,
     PAGES,
     Block,
@@ -34,7 +35,12 @@ def raw(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("raw")
     assert main(["data", "split", "sample", "--share", "0.3", "--out", str(folder / "small")]) == 0
     for kind in ("womd", "gpudrive"):
-        assert main(["data", "export", "sample", "--to", kind, "--index", *"012345", "--out", str(folder / kind)]) == 0
+        assert (
+            main(
+                ["data", "export", "sample", "--to", kind, "--index", *map(str, range(12)), "--out", str(folder / kind)]
+            )
+            == 0
+        )
     nuplan_files.write_map(folder / "nuplan" / "maps")
     (folder / "nuplan" / "data").mkdir()
     for name in "abcdefgh":
@@ -98,6 +104,9 @@ def run_command(command: str, *, page: str) -> None:
     if "SCENE_ID:AGENT" in arguments:
         scene = wc.load_scene("sample", 0)
         arguments[arguments.index("SCENE_ID:AGENT")] = f"{scene.id}:{scene.tracks.ids[scene.tracks.to_predict[0]]}"
+    if arguments[0] == "eval" and arguments[1] in CASES:
+        wc.save_scene(wc.load_scene(*CASES[arguments[1]]), "case.parquet")
+        arguments[2] = "case.parquet"
     assert main(arguments) == 0, f"{page}: {command}"
 
 
