@@ -98,7 +98,7 @@ class _Canvas:
         ego = tracks.ego_index
         seen = tracks.valid[ego, drive.first_step :]
         self.ego_m = tracks.position_m[ego, drive.first_step :].astype(np.float64)
-        for step in np.flatnonzero(~seen):  # hold the last position where the ego was not observed
+        for step in np.flatnonzero(~seen).tolist():  # hold the last position where the ego was not observed
             self.ego_m[step] = self.ego_m[max(step - 1, 0)]
         low, high = self.ego_m.min(axis=0) - radius_m - 1, self.ego_m.max(axis=0) + radius_m + 1
         (self.left_m, self.top_m), (width_m, height_m) = (low[0], high[1]), high - low
@@ -143,7 +143,7 @@ class _Canvas:
         if lights != self._lights:
             before = {*self._axes.collections, *self._axes.patches}
             draw_signals(self._axes, self.drive.scene, step=at, style=self.style)
-            canvas = FigureCanvasAgg(self._figure)
+            canvas: Any = FigureCanvasAgg(self._figure)
             canvas.draw()
             self._bitmap = Image.fromarray(np.asarray(canvas.buffer_rgba())).convert("RGB")
             self._lights = lights

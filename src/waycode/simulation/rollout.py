@@ -23,6 +23,7 @@ from waycode.driving.trajectory import trajectory_fault
 from waycode.driving.vehicle import recorded_state
 from waycode.planner import Planner
 from waycode.scene import Scene
+from waycode.scene.arguments import check_type
 from waycode.simulation.drivers import LatentDriver
 from waycode.simulation.errors import SimulationError, require_ego
 from waycode.simulation.history import EgoHistory, History, others_of, recorded_ego
@@ -58,6 +59,7 @@ class Rollout:
 
 def score(rollout: Rollout) -> ScenarioScore:
     """nuPlan's closed-loop score of a drive."""
+    check_type(Rollout, SimulationError, rollout=rollout)
     return score_run(rollout.history)
 
 
@@ -93,6 +95,9 @@ def simulate(
     Raises:
         SimulationError: the scene has no ego, or its ego is recorded at less than two steps from the current one on.
     """
+    check_type(Scene, SimulationError, scene=scene)
+    if not isinstance(driver, Planner) and not callable(getattr(driver, "plan", None)):
+        raise SimulationError(f"the driver is {driver!r:.60}, expected a Planner, or an object with `reset` and `plan`")
     config, world_model = config or SimulationConfig(), traffic or ReplayTraffic()
     if isinstance(driver, Planner):
         driver = LatentDriver(planner=driver)
