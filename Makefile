@@ -11,11 +11,12 @@ BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
 COMMONROAD := commonroad-io==2026.1 protobuf==3.20.2 lxml iso3166 omegaconf
 
-.PHONY: demo studio test check commonroad format clean fuzz wheel lock help
+.PHONY: demo studio test check docs commonroad format clean fuzz wheel lock help
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make check   every check but the tests"
+	@echo "make docs    writes the documentation site to build/site"
 	@echo "make fuzz    reads damaged input for MINUTES=30"
 	@echo "make wheel   builds the wheel and tries it in an empty environment"
 	@echo "make lock    writes requirements-dev.lock"
@@ -53,6 +54,11 @@ check: $(VENV)/.installed-dev
 	$(BIN)/ruff format --check .
 	$(BIN)/mypy
 	$(BIN)/lint-imports
+
+# A test builds the site too. The variable silences an advertisement of the next version.
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
 
 # commonroad-io needs a protobuf that the extra womd does not run with: it gets a folder that one test puts on its path.
 build/commonroad/.installed: Makefile $(VENV)/.made

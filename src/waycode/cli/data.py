@@ -23,6 +23,7 @@ from waycode.cli.console import (
     Seconds,
     UsageError,
     check_at_least,
+    complain,
     progress_bar,
     say_result,
 )
@@ -119,6 +120,8 @@ class Convert:
                 on_shard=advance,
             )  # fmt: skip
         say_result(info, _written(info, self.out), as_json=self.json)
+        if info.num_scenes == 0:
+            return complain(f"no scene of {', '.join(map(str, self.sources))} could be read: all were skipped", FAILED)
         return 0
 
 

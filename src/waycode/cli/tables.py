@@ -62,6 +62,13 @@ _CLOSED_LOOP_HEADINGS = {  # without the two metrics that are nearly always 100
     "speed_limit": "limit",
     "comfort": "comf.",
 }
+_CLOSED_LOOP_LEGEND = (
+    "All in %, ±: half of the 95 % interval over episodes. CLS: closed-loop score by nuPlan's formula, S-CR: without "
+    "an at-fault collision, S-PR: progress compared with the recorded ego, area: on the drivable area, TTC: time to "
+    "collision above 0.95 s, limit: within the speed limit, comf.: within comfort bounds; frozen: number of scenarios "
+    "in which the ego stands for 3 s or more with nobody in its way; ms: processor time of a plan, median and 95 %. "
+    "NR: the others replay the log, R: they react."
+)
 
 
 def _table(title: str, *columns: str, caption: str | None = None, text_columns: Collection[int] = ()) -> Table:
@@ -401,11 +408,10 @@ def closed_loop_tables(
     counts = " to ".join(map(str, sorted({row.num_scenarios for row in rows})))
     episodes = " to ".join(map(str, sorted({row.num_episodes for row in rows})))
     scores = _table(
-        f"{title}, {counts} scenarios of {episodes} episodes", "planner, traffic", "CLS",
-        *_CLOSED_LOOP_HEADINGS.values(), "frozen", "ms",
-        caption="±: half of the 95 % interval over episodes; frozen: scenarios in which the ego stands for 3 s or more "
-        "with nobody in its way; ms: processor time of a plan, median and 95 %",
+        f"{title}, {counts} scenarios of {episodes} episodes", "planner", "CLS", *_CLOSED_LOOP_HEADINGS.values(),
+        "frozen", "ms", caption=_CLOSED_LOOP_LEGEND,
     )  # fmt: skip
+    scores.padding = (0, 0, 0, 1)  # ten columns fit 80 characters
     for row in rows:
         scores.add_row(
             f"{row.planner}\n{TRAFFIC_LABELS[row.traffic]}", _interval(row.cls),

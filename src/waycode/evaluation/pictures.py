@@ -112,9 +112,9 @@ def save_closed_loop(report: ClosedLoopReport, path: Path) -> None:
     for axes, traffic in zip(figure.subplots(1, len(traffics), squeeze=False)[0], traffics, strict=True):
         rows = [row for row in report.rows if row.traffic == traffic]
         for shift, label, colour, values in (
-            (-0.2, "CLS", _STYLE.chosen, [row.cls for row in rows]),
-            (0.0, "S-CR", _STYLE.ego, [row.metrics["no_at_fault_collision"] for row in rows]),
-            (0.2, "S-PR", _STYLE.original, [row.metrics["progress"] for row in rows]),
+            (-0.2, "CLS: score", _STYLE.chosen, [row.cls for row in rows]),
+            (0.0, "S-CR: no at-fault collision", _STYLE.ego, [row.metrics["no_at_fault_collision"] for row in rows]),
+            (0.2, "S-PR: progress", _STYLE.original, [row.metrics["progress"] for row in rows]),
         ):
             _draw_estimates(axes, np.arange(len(rows)) + shift, values, color=colour, label=label)
         axes.set_xticks(range(len(rows)), [row.planner for row in rows], rotation=30, ha="right")
