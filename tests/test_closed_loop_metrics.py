@@ -127,7 +127,8 @@ def test_a_circle_has_no_sideways_velocity_at_the_rear_axle_and_pulls_inwards() 
     np.testing.assert_allclose(ego.rear_axle_m, axle, atol=1e-12)
     np.testing.assert_allclose(ego.velocity_mps, [[4.0, 0.0]] * 100, atol=1e-9)
     np.testing.assert_allclose(ego.acceleration_mps2[1:-1], [[0.0, 0.8]] * 98, atol=1e-3)  # v^2 / r
-    np.testing.assert_allclose(ego.centre_acceleration_mps2[2:-2], [[-0.048, 0.8]] * 96, atol=1e-3)  # - w^2 arm
+    # A rigid body has -0.048; nuPlan adds w^2 arm instead of subtracting it.
+    np.testing.assert_allclose(ego.centre_acceleration_mps2[2:-2], [[0.048, 0.8]] * 96, atol=1e-3)
 
 
 def test_a_replay_is_the_log_from_the_current_step_on_and_leaves_the_ego_out_of_the_others() -> None:
@@ -272,8 +273,9 @@ def test_a_corner_may_be_less_than_30_cm_off_the_drivable_area(outside_m: float,
     np.testing.assert_allclose(result.series, outside_m, atol=1e-6)
 
 
-def test_the_road_goes_on_where_the_map_ends_but_not_where_a_lane_ends_beside_another() -> None:
-    assert metric("drivable_area", run(moving(390, 0.0, speed_mps=15, steps=30))).score == 1
+def test_the_road_ends_where_the_map_or_a_lane_ends() -> None:
+    assert metric("drivable_area", run(moving(350, 0.0, speed_mps=15, steps=30))).score == 1
+    assert metric("drivable_area", run(moving(390, 0.0, speed_mps=15, steps=30))).score == 0
     assert metric("drivable_area", run(moving(290, 3.5, speed_mps=15, steps=30))).score == 0
 
 
