@@ -3,9 +3,9 @@
     PYTHONPATH=DEVKIT:GARAGE python benchmarks/nuplan_devkit.py ROOT --planners original-pdm pdm-closed latent \
         --out results.json
 
-ROOT is what `waycode data export --to nuplan` wrote; docs/nuplan.md says how to get DEVKIT and GARAGE. `original-pdm` is
-PDM-Closed of tuplan_garage (github.com/autonomousvision/tuplan_garage), unchanged; the others are planners of
-`waycode simulate`. The results are written after every scenario, and scenarios that are in the file are not driven again.
+ROOT is what `waycode data export --to nuplan` wrote; docs/nuplan.md says how to get DEVKIT and GARAGE. `original-pdm`
+is PDM-Closed of tuplan_garage (github.com/autonomousvision/tuplan_garage), unchanged; the others are planners of
+`waycode simulate`. The results are written after every scenario, and scenarios in the file are not driven again.
 """
 
 import argparse
@@ -82,7 +82,9 @@ def summary_of(results: dict[str, dict[str, Any]]) -> dict[str, Any]:
             "S-CR": percent([run.get("metrics", {}).get("no_at_fault_collision", 0.0) for run in done]),
             "S-PR": percent([run.get("metrics", {}).get("progress", 0.0) for run in done]),
             "failed": sum("failure" in run for run in done),
-            "median_step_ms": round(float(np.median([run["planning_ms"]["median"] for run in done if "score" in run])), 1),
+            "median_step_ms": round(
+                float(np.median([run["planning_ms"]["median"] for run in done if "score" in run])), 1
+            ),
             "largest_difference_of_scores": max(
                 (abs(run["score"] - run["our_score"]) for run in done if "score" in run), default=None
             ),
@@ -94,7 +96,7 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("root", type=Path, help="folder with nuPlan logs and maps")
     parser.add_argument("--planners", nargs="+", default=[ORIGINAL, "pdm-closed", "latent"])
-    parser.add_argument("--limit", type=int, help="number of scenarios; all by default")
+    parser.add_argument("--scenes", type=int, nargs="*", help="indices of the scenarios; all by default")
     parser.add_argument("--reactive", action="store_true", help="the other agents react (IDM)")
     parser.add_argument("--out", type=Path, required=True, help="JSON file of the results")
     given = parser.parse_args()
@@ -102,7 +104,7 @@ def main() -> None:
     results: dict[str, dict[str, Any]] = {name: {} for name in given.planners}
     if given.out.exists():
         results |= json.loads(given.out.read_text())["results"]
-    for scenario in kit.scenarios[: given.limit]:
+    for scenario in [kit.scenarios[index] for index in given.scenes or range(len(kit.scenarios))]:
         for name in given.planners:
             if scenario.log_name in results[name]:
                 continue

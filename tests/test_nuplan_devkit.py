@@ -3,6 +3,8 @@
 Runs where the devkit can be imported (docs/nuplan.md); elsewhere it is skipped.
 """
 
+import json
+import shutil
 from importlib.util import find_spec
 from pathlib import Path
 from typing import Any
@@ -10,15 +12,21 @@ from typing import Any
 import numpy as np
 import pytest
 
+import nuplan_files as files
 from waycode.baselines import ConstantVelocity, IdmDriver
 from waycode.demo import bundled_dataset
 from waycode.driving import Driver
 from waycode.simulation.metrics import score_run
 from waycode.simulation.scenarios import reason_unfit
-from waycode.sources.nuplan.log_export import export_nuplan
+from waycode.sources.nuplan import NuplanSource
+from waycode.sources.nuplan.log_export import LOGS_FOLDER, MAPS_FOLDER, export_nuplan
+from waycode.sources.nuplan.map_export import CITIES
+from waycode.sources.nuplan.maps import VERSIONS_FILE
 
 pytestmark = [
-    pytest.mark.skipif(find_spec("nuplan") is None, reason="needs nuplan-devkit: docs/nuplan.md says how to install it"),
+    pytest.mark.skipif(
+        find_spec("nuplan") is None, reason="needs nuplan-devkit: docs/nuplan.md says how to install it"
+    ),
     pytest.mark.filterwarnings("ignore"),  # the devkit's own, of newer packages than it was written for
 ]
 
@@ -43,6 +51,28 @@ def test_the_devkit_finds_every_exported_scenario_and_our_reader_the_same(devkit
         scene, state = devkit.read(scenario), scenario.initial_ego_state
         here = scene.tracks.position_m[0, scene.current_step] + np.array(scene.origin_m)
         np.testing.assert_allclose(here, (state.center.x, state.center.y), atol=2e-3)
+
+
+def test_of_the_tests_own_log_the_devkit_finds_the_scenarios_that_our_reader_finds(tmp_path: Path) -> None:
+    from waycode.simulation.nuplan.devkit import Devkit
+
+    (tmp_path / LOGS_FOLDER).mkdir(parents=True)
+    files.write_log(tmp_path / LOGS_FOLDER / "log.db")
+    written = files.write_map(tmp_path / MAPS_FOLDER)
+    for city, version in CITIES.items():  # the devkit opens all four
+        other = tmp_path / MAPS_FOLDER / city / version / written.name
+        if other != written:
+            other.parent.mkdir(parents=True)
+            shutil.copyfile(written, other)
+    versions = {city: {"version": version, "layers": {}} for city, version in CITIES.items()}
+    (tmp_path / MAPS_FOLDER / VERSIONS_FILE).write_text(json.dumps(versions))
+    theirs = Devkit(tmp_path, one_per_log=False).scenarios
+    source = NuplanSource(tmp_path / LOGS_FOLDER, tmp_path / MAPS_FOLDER, history_s=0.1, future_s=0.1)
+    types = {scenario.scenario_type for scenario in theirs}
+    ours = [reference for reference in source.references() if types.intersection(source.read(reference).tags)]
+    assert {scenario.token for scenario in theirs} == {reference.tagged for reference in ours}
+    assert {scenario._initial_lidar_token for scenario in theirs} == {reference.token for reference in ours}
+    theirs[0].map_api.initialize_all_layers()
 
 
 @pytest.mark.parametrize("driver", list(DRIVERS))

@@ -259,10 +259,10 @@ def test_the_ego_is_its_rear_axle(shown: Observation) -> None:
 def test_lights_of_earlier_steps_are_remembered(devkit: None) -> None:
     recorder = Recorder()
     planner = planner_for(recorder)
-    for frame in (196, 198, 200):  # connector 7 turns green at frame 200
+    for frame in (196, 198, 200):  # connector 57 turns green at frame 200
         planner.compute_trajectory(at_frame(frame))
     scene = recorder.seen[-1].scene
-    row = scene.signals.lanes.tolist().index(scene.map.lanes.ids.index("connector_7"))
+    row = scene.signals.lanes.tolist().index(scene.map.lanes.ids.index("connector_57"))
     assert scene.signals.valid[row].tolist() == [False] * 18 + [True] * 3
     assert scene.signals.states[row, -3:].tolist() == [SignalState.STOP, SignalState.STOP, SignalState.GO]
 

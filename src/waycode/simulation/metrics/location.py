@@ -1,8 +1,8 @@
 """The ego's lanes, junctions and distance off the drivable area, by nuPlan's rules. Axes: T steps, L lanes, C corners.
 
 Corners are in the order front left, front right, rear right, rear left. A *row* is a lane's index in `LanePolygons`.
-nuPlan follows lanes through time: a lane, or an overlapping lane of a junction, counts for a point as long as it contains
-the point, and others are only looked for afterwards. The same rules hold for the centre and for the four corners.
+nuPlan follows lanes through time: a lane, or an overlapping lane of a junction, counts for a point as long as it
+contains the point, and others are only looked for afterwards. The same rules hold for the centre and for the corners.
 """
 
 from collections.abc import Sequence
@@ -57,7 +57,7 @@ def lanes_driven(ego: EgoHistory, lanes: LanePolygons) -> tuple[Rows, ...]:
     """Rows of the lanes under the ego's centre per step.
 
     The ego stays on its lane while that contains it, then moves to a successor, else to the lane that contains it.
-    Lanes overlap in junctions: all that contain the ego are kept until the lane after the junction shows which was taken.
+    Lanes overlap in junctions: all that contain the ego are kept until the lane after it shows which was taken.
     """
     inside, in_junction = lanes.inside(ego.centre_m), lanes.inside_junctions(ego.centre_m)
     found: list[Rows] = []
@@ -87,7 +87,7 @@ def _continued(lanes: LanePolygons, before: Sequence[int], holds: Bool[np.ndarra
 
 
 def _lanes_at(lanes: LanePolygons, holds: Bool[np.ndarray, " L"]) -> Rows:
-    """The lanes that contain a point; lanes of junctions only where no other lane does. nuPlan's lanes do not overlap."""
+    """The lanes that contain a point; lanes of junctions only where no other does. nuPlan's lanes do not overlap."""
     streets = np.flatnonzero(holds & ~lanes.in_junction)
     return tuple(int(row) for row in (streets if len(streets) else np.flatnonzero(holds)))
 

@@ -68,12 +68,13 @@ class DevkitRun:
 class Devkit:
     """The devkit's closed-loop simulation of the logs in a folder."""
 
-    def __init__(self, root: Path, *, reactive: bool = False) -> None:
-        """Finds the scenarios.
+    def __init__(self, root: Path, *, reactive: bool = False, one_per_log: bool = True) -> None:
+        """Finds the scenarios, sorted by log and time.
 
         Args:
             root: folder with logs and maps, as `export_nuplan` writes them.
             reactive: the other agents react (IDM), instead of being replayed.
+            one_per_log: keep the first of each log: an exported scene is a log with one scenario of several types.
         """
         logs = root / LOGS_FOLDER
         if not logs.is_dir():
@@ -84,22 +85,25 @@ class Devkit:
         os.environ.setdefault("NUPLAN_EXP_ROOT", str(root / "exp"))
         self._config = _compose(reactive=reactive)
         self._config.output_dir = str(root / "exp")
-        self.scenarios = self._find_scenarios()
+        found = self._find_scenarios()
+        first = {scenario.log_name: scenario for scenario in reversed(found)}
+        self.scenarios = list(reversed(first.values())) if one_per_log else found
 
     def _find_scenarios(self) -> list[Any]:
-        """One scenario per log, by the names of the logs."""
+        """All scenarios of the types that the devkit knows, by log and time."""
         from nuplan.planning.script.builders.scenario_building_builder import build_scenario_builder
         from nuplan.planning.script.builders.scenario_filter_builder import build_scenario_filter
         from nuplan.planning.utils.multithreading.worker_sequential import Sequential
 
-        # Without types the devkit takes every frame of a log for a scenario of unknown type.
-        with_tags = NuplanSource(self.root / LOGS_FOLDER, self.root / MAPS_FOLDER).available_types()
-        self._config.scenario_filter.scenario_types = list(with_tags)
+        # Without types the devkit takes every frame of a log for a scenario. Those of types that it does not know, such
+        # as the tags of generated scenes, it starts at the tag instead of 3 s before it.
+        known = set(self._config.scenario_builder.scenario_mapping.scenario_map)
+        tags = NuplanSource(self.root / LOGS_FOLDER, self.root / MAPS_FOLDER).available_types()
+        self._config.scenario_filter.scenario_types = sorted(known.intersection(tags))
         filtered = build_scenario_filter(self._config.scenario_filter)
         logging.getLogger("nuplan").setLevel(logging.ERROR)
         found = build_scenario_builder(self._config).get_scenarios(filtered, Sequential())
-        by_log = {scenario.log_name: scenario for scenario in found}  # a frame may have several tags
-        return [by_log[name] for name in sorted(by_log)]
+        return sorted(found, key=lambda scenario: (scenario.log_name, scenario.start_time.time_us))
 
     def drive(self, scenario: Any, planner: Any) -> DevkitRun:
         """Drives a scenario with a planner of the devkit's interface, and scores it with the devkit's metrics."""
@@ -195,7 +199,9 @@ def _ego_history(states: Sequence[Any], origin_m: Float[np.ndarray, " 2"], vehic
         velocity_mps=pairs("rear_axle_velocity_2d"),
         acceleration_mps2=pairs("rear_axle_acceleration_2d"),
         yaw_rate_radps=np.array([state.dynamic_car_state.angular_velocity for state in states], np.float64),
-        yaw_acceleration_radps2=np.array([state.dynamic_car_state.angular_acceleration for state in states], np.float64),
+        yaw_acceleration_radps2=np.array(
+            [state.dynamic_car_state.angular_acceleration for state in states], np.float64
+        ),
         vehicle=vehicle,
     )
 

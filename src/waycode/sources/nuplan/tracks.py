@@ -71,7 +71,7 @@ def _ego(window: LogWindow) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray,
 
 
 def _yaw_rate(window: LogWindow, heading_rad: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Change of heading since the sample before: recorded states that nuplan-devkit hands on have no angular velocity."""
+    """Change of heading since the sample before: recorded states from nuplan-devkit have no angular velocity."""
     if len(heading_rad) < 2:
         return np.zeros_like(heading_rad)
     order = np.argsort(window.steps)
