@@ -354,6 +354,45 @@ def test_progress_goes_on_over_the_junction_and_counts_in_the_lane_beside() -> N
     assert metric("progress", in_left_lane).score == 1
 
 
+def test_a_block_that_the_ego_skips_counts_with_its_length() -> None:
+    expert = moving(250, speed_mps=9, steps=101)  # 250 m to 340 m: over the junction, which is 20 m long
+    centre = expert.centre_m
+    centre[centre[:, 0] >= 295, 0] += 25  # a jump over the junction
+    jumping = ego_from_centre(
+        centre,
+        expert.heading_rad,
+        velocity_mps=np.tile([9.0, 0.0], (101, 1)),
+        time_s=expert.time_s,
+        vehicle=CAR,
+    )
+    found = Assessment(run(jumping, expert=expert)).progress
+    assert found is not None
+    assert (found.ego_m, found.expert_m) == pytest.approx((115, 90))
+
+
+def test_without_a_route_progress_is_full_and_says_so() -> None:
+    beside = moving(50, 100.0, speed_mps=10, steps=20)  # on no lane
+    result = metric("progress", run(beside))
+    assert [(statistic.kind, statistic.value) for statistic in result.statistics] == [("VALUE", 0.0), ("RATIO", 1.0)]
+    assert (result.score, result.applicable) == (1, False)
+
+
+def test_overspeed_is_told_by_number_peaks_and_mean() -> None:
+    ego = moving(50, speed_mps=9, steps=11)  # the limit is 10 m/s
+    fast = np.array([0, 2, 4, 0, 0, 1, 0, 0, 0, 0, 0.0])
+    ego = replace(ego, velocity_mps=np.stack([np.where(fast > 0, 10 + fast, 9.0), np.zeros(11)], axis=-1))
+    found = {statistic.kind: statistic.value for statistic in metric("speed_limit", run(ego)).statistics}
+    # Twice: 2 and 4 m/s for 0.2 s, then 1 m/s for 0.1 s.
+    assert found == pytest.approx({"COUNT": 2, "MAX": 4, "MIN": 1, "MEAN": (3 * 0.2 + 1 * 0.1) / 0.3, "BOOLEAN": 0})
+
+
+def test_the_first_two_steps_on_a_new_lane_do_not_count_for_the_driving_direction() -> None:
+    back = moving(300.9, speed_mps=-10, steps=12)  # from the junction back to the lane before it, 1 m per step
+    series = metric("driving_direction", run(back)).series
+    assert series is not None
+    np.testing.assert_allclose(np.diff(series[:6]), [0, 0, -1, -1, -1], atol=1e-6)
+
+
 def test_what_is_driven_beside_the_route_does_not_count() -> None:
     ego = moving(50, speed_mps=10, heading_deg=45, steps=101)  # leaves the blocks of the route to the left
     ratio = metric("progress", run(ego, expert=moving(50, speed_mps=10, steps=101))).score
