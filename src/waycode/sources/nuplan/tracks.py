@@ -71,13 +71,12 @@ def _ego(window: LogWindow) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray,
 
 
 def _yaw_rate(window: LogWindow, heading_rad: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
-    """Change of heading since the sample before: recorded states from nuplan-devkit have no angular velocity."""
+    """Central differences of the heading: recorded states from nuplan-devkit have no angular velocity."""
     if len(heading_rad) < 2:
         return np.zeros_like(heading_rad)
     order = np.argsort(window.steps)
     rate = np.zeros_like(heading_rad)
-    rate[order[1:]] = np.diff(np.unwrap(heading_rad[order])) / (np.diff(window.steps[order]) * NUPLAN_STEP_S)
-    rate[order[0]] = rate[order[1]]
+    rate[order] = np.gradient(np.unwrap(heading_rad[order]), window.steps[order] * NUPLAN_STEP_S)
     return rate
 
 
