@@ -71,7 +71,7 @@ def test_of_the_tests_own_log_the_devkit_finds_the_scenarios_that_our_reader_fin
     types = {scenario.scenario_type for scenario in theirs}
     ours = [reference for reference in source.references() if types.intersection(source.read(reference).tags)]
     assert {scenario.token for scenario in theirs} == {reference.tagged for reference in ours}
-    assert {scenario._initial_lidar_token for scenario in theirs} == {reference.token for reference in ours}
+    assert {scenario.get_scenario_tokens()[0] for scenario in theirs} == {reference.token for reference in ours}
     theirs[0].map_api.initialize_all_layers()
 
 
