@@ -120,15 +120,21 @@ class EgoState:
 
 
 class TrackedObjectType(Enum):
+    fullname: str
+
     VEHICLE = 0, "vehicle"
     PEDESTRIAN = 1, "pedestrian"
     BICYCLE = 2, "bicycle"
     TRAFFIC_CONE = 3, "traffic_cone"
+    BARRIER = 4, "barrier"
+    CZONE_SIGN = 5, "czone_sign"
     GENERIC_OBJECT = 6, "generic_object"
+    EGO = 7, "ego"
 
-    @property
-    def fullname(self) -> str:
-        return self.value[1]
+    def __new__(cls, value: int, name: str) -> "TrackedObjectType":
+        member = object.__new__(cls)
+        member._value_, member.fullname = value, name
+        return member
 
 
 @dataclass(frozen=True)
@@ -177,10 +183,20 @@ class SemanticMapLayer(IntEnum):
     LANE = 0
     INTERSECTION = 1
     STOP_LINE = 2
+    TURN_STOP = 3
     CROSSWALK = 4
     DRIVABLE_AREA = 5
+    YIELD = 6
+    TRAFFIC_LIGHT = 7
+    STOP_SIGN = 8
+    EXTENDED_PUDO = 9
+    SPEED_BUMP = 10
     LANE_CONNECTOR = 11
+    BASELINE_PATHS = 12
+    BOUNDARIES = 13
+    WALKWAYS = 14
     CARPARK_AREA = 15
+    PUDO = 16
     ROADBLOCK = 17
     ROADBLOCK_CONNECTOR = 18
 
@@ -189,6 +205,9 @@ class StopLineType(IntEnum):
     PED_CROSSING = 0
     STOP_SIGN = 1
     TRAFFIC_LIGHT = 2
+    TURN_STOP = 3
+    YIELD = 4
+    UNKNOWN = 5
 
 
 class TrafficLightStatusType(IntEnum):
@@ -246,16 +265,16 @@ class LaneConnector:
         before, after, self._group, line = files.CONNECTORS[int(lane_connector_id)]
         self.incoming_edges, self.outgoing_edges = [Lane(str(before))], [Lane(str(after))]
         self.baseline_path = PolylineMapObject(0, line)
-        self.speed_limit_mps = files.SPEED_LIMIT_MPS if lane_connector_id == "1" else None
+        self.speed_limit_mps = files.SPEED_LIMIT_MPS if lane_connector_id == "51" else None
 
     @property
     def left_boundary(self) -> PolylineMapObject:
-        assert self.id == "1", "Could not find the desired key"  # the others have no polygon
+        assert self.id == "51", "Could not find the desired key"  # the others have no polygon
         return boundary(1100)
 
     @property
     def right_boundary(self) -> PolylineMapObject:
-        assert self.id == "1", "Could not find the desired key"
+        assert self.id == "51", "Could not find the desired key"
         return boundary(1101)
 
     def get_roadblock_id(self) -> str:

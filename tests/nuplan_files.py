@@ -1,7 +1,8 @@
 """Small files of nuPlan's schema: a map of one junction and a log of 25 s. No real file was available.
 
 The columns and their types are those that nuPlan documents and its devkit reads; what is in them is known exactly.
-Numbers of lanes and of lane connectors overlap, as each layer counts on its own.
+No number is in both layers of lanes and lane connectors, nor in both of their groups: the devkit finds them by number
+alone.
 """
 
 import pickle
@@ -61,14 +62,14 @@ LANES: Mapping[int, tuple[int, int, LineString]] = {
 }
 # fid: (lane it leaves, lane it leads to, group connector, points)
 CONNECTORS: Mapping[int, tuple[int, int, int, LineString]] = {
-    1: (1, 3, 200, LineString([(-HALF_M, -1.75), (HALF_M, -1.75)])),
-    2: (2, 4, 200, LineString([(-HALF_M, -5.25), (HALF_M, -5.25)])),
-    3: (5, 7, 201, LineString([(HALF_M, 1.75), (-HALF_M, 1.75)])),
-    4: (6, 8, 201, LineString([(HALF_M, 5.25), (-HALF_M, 5.25)])),
-    5: (9, 10, 202, LineString([(1.75, -HALF_M), (1.75, HALF_M)])),
-    6: (11, 12, 203, LineString([(-1.75, HALF_M), (-1.75, -HALF_M)])),
-    7: (1, 10, 204, left_turn()),
-    8: (2, 12, 205, LineString([(-HALF_M, -5.25), (-4, -7), (-1.75, -HALF_M)])),
+    51: (1, 3, 200, LineString([(-HALF_M, -1.75), (HALF_M, -1.75)])),
+    52: (2, 4, 200, LineString([(-HALF_M, -5.25), (HALF_M, -5.25)])),
+    53: (5, 7, 201, LineString([(HALF_M, 1.75), (-HALF_M, 1.75)])),
+    54: (6, 8, 201, LineString([(HALF_M, 5.25), (-HALF_M, 5.25)])),
+    55: (9, 10, 202, LineString([(1.75, -HALF_M), (1.75, HALF_M)])),
+    56: (11, 12, 203, LineString([(-1.75, HALF_M), (-1.75, -HALF_M)])),
+    57: (1, 10, 204, left_turn()),
+    58: (2, 12, 205, LineString([(-HALF_M, -5.25), (-4, -7), (-1.75, -HALF_M)])),
 }
 # fid: (type, points); 0 divider, 2 roadside, 3 virtual
 BOUNDARIES: Mapping[int, tuple[int, LineString]] = {
@@ -124,6 +125,8 @@ def _layers() -> dict[str, tuple[list[int], list[Any], dict[str, Any]]]:
         box(-REACH_M, -7, -HALF_M, 7), box(HALF_M, -7, REACH_M, 7),
         box(-3.5, -REACH_M, 3.5, -HALF_M), box(-3.5, HALF_M, 3.5, REACH_M),
     ]  # fmt: skip
+    groups = sorted({lane[0] for lane in lanes})
+    joints = {connector[2]: connector for connector in connectors}  # one connector of each group
     paths = [*(lane[2] for lane in lanes), *(connector[3] for connector in connectors)]
     return {
         "baseline_paths": (
@@ -154,16 +157,19 @@ def _layers() -> dict[str, tuple[list[int], list[Any], dict[str, Any]]]:
             {
                 "exit_lane_fid": [connector[0] for connector in connectors],
                 "entry_lane_fid": [connector[1] for connector in connectors],
+                "exit_lane_group_fid": [LANES[connector[0]][0] for connector in connectors],
+                "entry_lane_group_fid": [LANES[connector[1]][0] for connector in connectors],
+                "turn_type_fid": [0] * len(connectors),
                 "lane_group_connector_fid": [connector[2] for connector in connectors],
                 "intersection_fid": [1] * len(connectors),
-                "traffic_light_stop_line_fids": ["2" if fid in (1, 2, 7) else "" for fid in CONNECTORS],
-                "speed_limit_mps": [SPEED_LIMIT_MPS if fid == 1 else np.nan for fid in CONNECTORS],
+                "traffic_light_stop_line_fids": ["2" if fid in (51, 52, 57) else "" for fid in CONNECTORS],
+                "speed_limit_mps": [SPEED_LIMIT_MPS if fid == 51 else np.nan for fid in CONNECTORS],
             },
         ),
         "gen_lane_connectors_scaled_width_polygons": (
             [1],
-            [CONNECTORS[1][3].buffer(1.75, cap_style="flat")],
-            {"lane_connector_fid": [1], "left_boundary_fid": [1100], "right_boundary_fid": [1101]},
+            [CONNECTORS[51][3].buffer(1.75, cap_style="flat")],
+            {"lane_connector_fid": [51], "left_boundary_fid": [1100], "right_boundary_fid": [1101]},
         ),
         "boundaries": (
             list(BOUNDARIES),
@@ -176,9 +182,19 @@ def _layers() -> dict[str, tuple[list[int], list[Any], dict[str, Any]]]:
             {
                 "stop_polygon_type_fid": [1, 2],
                 "lane_fids": ["11", "1, 2"],
-                "lane_connector_fids": ["6", "1,2,7"],
+                "lane_connector_fids": ["56", "51,52,57"],
             },
         ),
+        "lane_groups_polygons": (groups, [_group_area(group) for group in groups], {}),
+        "lane_group_connectors": (
+            list(joints),
+            [connector[3].buffer(1.75, cap_style="flat") for connector in joints.values()],
+            {
+                "from_lane_group_fid": [LANES[connector[0]][0] for connector in joints.values()],
+                "to_lane_group_fid": [LANES[connector[1]][0] for connector in joints.values()],
+            },
+        ),
+        "walkways": ([1], [box(-40, 8, -20, 10)], {}),
         "crosswalks": ([1], [box(-17, -7, -14, 7)], {"is_marked": [True]}),
         "speed_bumps": ([1], [box(60, -7, 61, 7)], {}),
         "road_segments": ([1, 2, 3, 4], arms, {"lane_group_fids": [""] * 4}),
@@ -186,6 +202,11 @@ def _layers() -> dict[str, tuple[list[int], list[Any], dict[str, Any]]]:
         "generic_drivable_areas": ([1], [box(3.5, -60, 10, -50)], {}),
         "carpark_areas": ([1], [CAR_PARK], {"heading": [0.0]}),
     }
+
+
+def _group_area(group: int) -> Any:
+    members = [line for other, _, line in LANES.values() if other == group]
+    return shapely.union_all([line.buffer(1.75, cap_style="flat") for line in members])
 
 
 TABLES = {
@@ -252,7 +273,7 @@ def boxes(frame: int) -> list[tuple[int, tuple[float | None, ...]]]:
 
 def lights(frame: int) -> list[tuple[int, str]]:
     """Lane connector and status; connector 99 is not on the map."""
-    return [(7, "red" if frame < 200 else "green"), (1, "green"), (3, "unknown"), (99, "red")]
+    return [(57, "red" if frame < 200 else "green"), (51, "green"), (53, "unknown"), (99, "red")]
 
 
 def write_log(file: Path, *, missing: Collection[int] = (), without_table: str = "", without_column: str = "") -> Path:

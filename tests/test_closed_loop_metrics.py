@@ -127,7 +127,8 @@ def test_a_circle_has_no_sideways_velocity_at_the_rear_axle_and_pulls_inwards() 
     np.testing.assert_allclose(ego.rear_axle_m, axle, atol=1e-12)
     np.testing.assert_allclose(ego.velocity_mps, [[4.0, 0.0]] * 100, atol=1e-9)
     np.testing.assert_allclose(ego.acceleration_mps2[1:-1], [[0.0, 0.8]] * 98, atol=1e-3)  # v^2 / r
-    np.testing.assert_allclose(ego.centre_acceleration_mps2[2:-2], [[-0.048, 0.8]] * 96, atol=1e-3)  # - w^2 arm
+    # A rigid body has -0.048; nuPlan adds w^2 arm instead of subtracting it.
+    np.testing.assert_allclose(ego.centre_acceleration_mps2[2:-2], [[0.048, 0.8]] * 96, atol=1e-3)
 
 
 def test_a_replay_is_the_log_from_the_current_step_on_and_leaves_the_ego_out_of_the_others() -> None:
@@ -272,8 +273,9 @@ def test_a_corner_may_be_less_than_30_cm_off_the_drivable_area(outside_m: float,
     np.testing.assert_allclose(result.series, outside_m, atol=1e-6)
 
 
-def test_the_road_goes_on_where_the_map_ends_but_not_where_a_lane_ends_beside_another() -> None:
-    assert metric("drivable_area", run(moving(390, 0.0, speed_mps=15, steps=30))).score == 1
+def test_the_road_ends_where_the_map_or_a_lane_ends() -> None:
+    assert metric("drivable_area", run(moving(350, 0.0, speed_mps=15, steps=30))).score == 1
+    assert metric("drivable_area", run(moving(390, 0.0, speed_mps=15, steps=30))).score == 0
     assert metric("drivable_area", run(moving(290, 3.5, speed_mps=15, steps=30))).score == 0
 
 
@@ -350,6 +352,45 @@ def test_progress_goes_on_over_the_junction_and_counts_in_the_lane_beside() -> N
     assert (found.ego_m, found.expert_m) == pytest.approx((100, 100))
     in_left_lane = run(moving(200, 3.5, speed_mps=9, steps=101), expert=moving(200, speed_mps=9, steps=101))
     assert metric("progress", in_left_lane).score == 1
+
+
+def test_a_block_that_the_ego_skips_counts_with_its_length() -> None:
+    expert = moving(250, speed_mps=9, steps=101)  # 250 m to 340 m: over the junction, which is 20 m long
+    centre = expert.centre_m
+    centre[centre[:, 0] >= 295, 0] += 25  # a jump over the junction
+    jumping = ego_from_centre(
+        centre,
+        expert.heading_rad,
+        velocity_mps=np.tile([9.0, 0.0], (101, 1)),
+        time_s=expert.time_s,
+        vehicle=CAR,
+    )
+    found = Assessment(run(jumping, expert=expert)).progress
+    assert found is not None
+    assert (found.ego_m, found.expert_m) == pytest.approx((115, 90))
+
+
+def test_without_a_route_progress_is_full_and_says_so() -> None:
+    beside = moving(50, 100.0, speed_mps=10, steps=20)  # on no lane
+    result = metric("progress", run(beside))
+    assert [(statistic.kind, statistic.value) for statistic in result.statistics] == [("VALUE", 0.0), ("RATIO", 1.0)]
+    assert (result.score, result.applicable) == (1, False)
+
+
+def test_overspeed_is_told_by_number_peaks_and_mean() -> None:
+    ego = moving(50, speed_mps=9, steps=11)  # the limit is 10 m/s
+    fast = np.array([0, 2, 4, 0, 0, 1, 0, 0, 0, 0, 0.0])
+    ego = replace(ego, velocity_mps=np.stack([np.where(fast > 0, 10 + fast, 9.0), np.zeros(11)], axis=-1))
+    found = {statistic.kind: statistic.value for statistic in metric("speed_limit", run(ego)).statistics}
+    # Twice: 2 and 4 m/s for 0.2 s, then 1 m/s for 0.1 s.
+    assert found == pytest.approx({"COUNT": 2, "MAX": 4, "MIN": 1, "MEAN": (3 * 0.2 + 1 * 0.1) / 0.3, "BOOLEAN": 0})
+
+
+def test_the_first_two_steps_on_a_new_lane_do_not_count_for_the_driving_direction() -> None:
+    back = moving(300.9, speed_mps=-10, steps=12)  # from the junction back to the lane before it, 1 m per step
+    series = metric("driving_direction", run(back)).series
+    assert series is not None
+    np.testing.assert_allclose(np.diff(series[:6]), [0, 0, -1, -1, -1], atol=1e-6)
 
 
 def test_what_is_driven_beside_the_route_does_not_count() -> None:

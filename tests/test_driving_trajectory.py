@@ -1,5 +1,7 @@
 """`Trajectory`: its reference points, stacking, cutting, and the boxes around it."""
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 
@@ -93,6 +95,15 @@ def test_a_trajectory_of_a_given_length_stays_at_its_end(count: int, last: int) 
     assert len(cut) == count
     np.testing.assert_array_equal(cut.position_m[: last + 1], turning().position_m[: last + 1])
     np.testing.assert_array_equal(cut.position_m[last:], np.repeat(turning().position_m[[last]], count - last, axis=0))
+
+
+@pytest.mark.parametrize(("speed_mps", "step_m"), [(5.0, 0.5), (0.0, 0.0), (-1.0, 0.0)])
+def test_a_trajectory_goes_straight_on_at_its_last_speed_but_not_backwards(speed_mps: float, step_m: float) -> None:
+    east = Trajectory(position_m=np.array([[0.0, 0.0], [1.0, 0.0]]), heading_rad=np.zeros(2), speed_mps=np.full(2, 1.0))
+    further = replace(east, speed_mps=np.array([1.0, speed_mps])).going_on(4, dt_s=0.1)
+    np.testing.assert_allclose(further.position_m[:, 0], [0, 1, 1 + step_m, 1 + 2 * step_m])
+    np.testing.assert_allclose(further.speed_mps[2:], max(0.0, speed_mps))
+    assert len(east.going_on(1, dt_s=0.1)) == 2
 
 
 def test_corners_by_hand_and_of_either_reference_point() -> None:

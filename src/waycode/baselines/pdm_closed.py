@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 
 import numpy as np
 from jaxtyping import Bool, Float
+from scipy.signal import savgol_filter
 
 from waycode.baselines.idm import idm_proposals
 from waycode.driving import (
@@ -40,7 +41,7 @@ from waycode.driving.forecast import forecast_corners_m
 from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M, DrivableArea
 from waycode.scene import TrackType
 from waycode.scene.geometry import forward
-from waycode.scene.kinematics import motion, within_comfort
+from waycode.scene.kinematics import ACCELERATION_WINDOW, YAW_RATE_WINDOW, Motion, motion, within_comfort
 
 _PROGRESS_WEIGHT, _TTC_WEIGHT, _COMFORT_WEIGHT = 5.0, 5.0, 2.0
 _MIN_PROGRESS_M = 0.1  # if no proposal gets farther, all count as equal
@@ -65,6 +66,7 @@ class PdmConfig:
     offset_by_own_length: bool = True  # offset proposals run along their own line, not along the centreline's arclength
     road_tolerance_m: float = 0.0  # a corner this far off the road, or farther, rules a proposal out
     forgives_start_off_road: bool = False  # an ego that starts off the road may stay there
+    smooths_comfort: bool = True  # accelerations as one parabola over the horizon; else nuPlan's windows on speeds
 
     def __post_init__(self) -> None:
         if self.leader_every_steps < 1 or self.road_tolerance_m < 0:
@@ -80,6 +82,7 @@ PDM_ADAPTED = PdmConfig(
     offset_by_own_length=False,
     road_tolerance_m=OUTSIDE_TOLERANCE_M,
     forgives_start_off_road=True,
+    smooths_comfort=False,
 )
 
 
@@ -118,8 +121,15 @@ class PdmClosed:
         )
         start = observation.ego.repeated(len(proposals.heading_rad))
         simulated = self.tracker.follow(start, proposals, num_steps=num_steps, vehicle=vehicle, dt_s=dt_s)
+        states = [start, *simulated]
         scores = score_proposals(
-            Trajectory.of_states([start, *simulated]), others, road=state, vehicle=vehicle, dt_s=dt_s, config=config
+            Trajectory.of_states(states),
+            others,
+            road=state,
+            vehicle=vehicle,
+            dt_s=dt_s,
+            config=config,
+            acceleration_mps2=np.stack([one.acceleration_mps2 for one in states], axis=1),
         )
         best = int(scores.total.argmax())
         is_slow = float(observation.ego.speed_mps[0]) <= config.emergency_speed_mps
@@ -144,6 +154,7 @@ def score_proposals(
     vehicle: Vehicle,
     dt_s: float,
     config: PdmConfig,
+    acceleration_mps2: Float[np.ndarray, "K S"] | None = None,
 ) -> ProposalScores:
     """Scores simulated proposals.
 
@@ -153,7 +164,8 @@ def score_proposals(
         road: the route.
         vehicle: the ego's dimensions.
         dt_s: time between samples.
-        config: says what counts as off the road.
+        config: says what counts as off the road, and how comfort is measured.
+        acceleration_mps2: along the heading, from the simulated states; differences of the speeds if None.
     """
     path = road.path
     centre_m = drives.at_centre(vehicle).position_m
@@ -169,10 +181,38 @@ def score_proposals(
     progress = np.maximum(along[:, -1] - along[:, 0], 0.0) * multiplier
     best = float(progress.max())
     share = progress / best if best > _MIN_PROGRESS_M else (multiplier > 0).astype(np.float64)
-    moves = motion(drives.speed_mps[..., None] * forward(drives.heading_rad), drives.heading_rad, dt_s=dt_s)
+    if config.smooths_comfort:
+        known = np.gradient(drives.speed_mps, dt_s, axis=1) if acceleration_mps2 is None else acceleration_mps2
+        moves = _smoothed_motion(known, drives.heading_rad, dt_s=dt_s)
+    else:
+        moves = motion(drives.speed_mps[..., None] * forward(drives.heading_rad), drives.heading_rad, dt_s=dt_s)
     weighted = _PROGRESS_WEIGHT * share + _TTC_WEIGHT * keeps_ttc + _COMFORT_WEIGHT * within_comfort(moves)
     total = multiplier * weighted / (_PROGRESS_WEIGHT + _TTC_WEIGHT + _COMFORT_WEIGHT)
     return ProposalScores(total=total, collision_step=collision_step)
+
+
+def _smoothed_motion(
+    acceleration_mps2: Float[np.ndarray, "K S"], heading_rad: Float[np.ndarray, "K S"], *, dt_s: float
+) -> Motion:
+    """What the original judges comfort by: filters as long as the proposal, so acceleration is one parabola, and no
+    lateral acceleration, as simulated states have none. It seldom rejects a proposal that nuPlan's metric would."""
+
+    def fit(
+        values: Float[np.ndarray, "K S"], window: int, *, derivative: int = 0, degree: int = 2
+    ) -> Float[np.ndarray, "K S"]:
+        return np.asarray(savgol_filter(values, window, degree, deriv=derivative, delta=dt_s, axis=1))
+
+    whole = acceleration_mps2.shape[1]
+    smooth, magnitude = (fit(values, ACCELERATION_WINDOW) for values in (acceleration_mps2, np.abs(acceleration_mps2)))
+    heading = np.unwrap(heading_rad, axis=1)
+    return Motion(
+        longitudinal_acceleration_mps2=fit(acceleration_mps2, whole),
+        lateral_acceleration_mps2=np.zeros_like(acceleration_mps2),
+        jerk_mps3=fit(magnitude, whole, derivative=1),
+        longitudinal_jerk_mps3=fit(smooth, whole, derivative=1),
+        yaw_rate_radps=fit(heading, YAW_RATE_WINDOW, derivative=1),
+        yaw_acceleration_radps2=fit(heading, YAW_RATE_WINDOW, derivative=2, degree=3),
+    )
 
 
 def _conflicts(
@@ -202,7 +242,8 @@ def _conflicts(
         rows = np.flatnonzero(counted & ~touched_now[car, other])
         _, first = np.unique(car[rows] * len(others) + other[rows], return_index=True)
         k, j, s = car[rows[first]], other[rows[first]], step[rows[first]]
-        return k, j, s, bearing(drives.position_m[k, s], drives.heading_rad[k, s], others.position_m[j, s])
+        there_m = others.position_m[j, s + np.array(TTC_LOOKS)[look[rows[first]]]]  # where the contact is
+        return k, j, s, bearing(drives.position_m[k, s], drives.heading_rad[k, s], there_m)
 
     k, j, s, angle = first_contacts(look == 0)
     corners = forecast_corners_m(others, j, s)

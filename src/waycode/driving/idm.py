@@ -44,6 +44,6 @@ def idm_acceleration(
         0.0, speed_mps * config.headway_s + speed_mps * (speed_mps - leader_mps) / interaction
     )
     free = (np.maximum(speed_mps, 0.0) / np.maximum(target_mps, 0.1)) ** config.exponent
-    near = (desired_gap_m / np.maximum(gap_m, config.gap_m / 2)) ** 2
+    near = (desired_gap_m / np.maximum(gap_m, config.gap_m)) ** 2  # the gap as nuPlan bounds it
     acceleration = config.acceleration_mps2 * (1 - free - near)
     return np.clip(acceleration, -config.braking_mps2, config.acceleration_mps2)

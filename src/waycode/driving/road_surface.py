@@ -13,13 +13,9 @@ from shapely import STRtree
 
 from waycode.scene import Lanes, LaneType, MapFeatures
 from waycode.scene.geometry import resample
-from waycode.scene.lane_graph import UNKNOWN_LANE_WIDTH_M
 
 OUTSIDE_TOLERANCE_M = 0.3  # nuPlan tolerates corners that are less far outside
-_LANE_SLACK_M = 0.1  # lanes are drawn with cracks between them
 _NEARBY_M = 60.0  # lanes further from the points of interest are left out
-# A lane that ends with no other lane near the point _OPEN_END_M further on leaves the map; the road continues unseen.
-_OPEN_END_M, _OPEN_END_CLEARANCE_M, _BEYOND_MAP_M = 25.0, 9.0, 60.0
 _PIECE_POINTS = 8  # of the pieces that lines are cut into for trees
 _EDGE_SPACING_M = 1.0  # of the samples on road edges
 
@@ -51,7 +47,7 @@ class LanePolygons:
             if lanes.types[lane] != LaneType.BIKE and graph.length_m[lane] > 0 and _is_near(line, around_m)
         ]
         centrelines = tuple(lines[lane].astype(np.float64) for lane in chosen)
-        half_m = graph.width_m[chosen] / 2 + _LANE_SLACK_M
+        half_m = graph.width_m[chosen] / 2
         strips = [shapely.linestrings(line) for line in centrelines]
         polygons = shapely.buffer(strips, half_m, cap_style="flat", join_style="mitre") if chosen else ()
         row_of = {lane: row for row, lane in enumerate(chosen)}
@@ -74,6 +70,19 @@ class LanePolygons:
     def _tree(self) -> STRtree:
         return STRtree(self.polygons)
 
+    @cached_property
+    def _junctions(self) -> Any:
+        """The areas of junctions: what their lanes cover, without holes."""
+        covered = shapely.union_all([self.polygons[row] for row in np.flatnonzero(self.in_junction)])
+        filled = [shapely.Polygon(part.exterior) for part in shapely.get_parts(covered) if part.geom_type == "Polygon"]
+        area = shapely.union_all(filled)
+        shapely.prepare(area)
+        return area
+
+    def inside_junctions(self, points_m: Float[np.ndarray, "Q 2"]) -> Bool[np.ndarray, " Q"]:
+        """Which points lie in a junction, on one of its lanes or between them."""
+        return np.asarray(shapely.intersects_xy(self._junctions, points_m[:, 0], points_m[:, 1]))
+
     def inside(self, points_m: Float[np.ndarray, "Q 2"]) -> Bool[np.ndarray, "L Q"]:
         """Which lanes contain which points."""
         contains = np.zeros((len(self), len(points_m)), np.bool_)
@@ -87,7 +96,8 @@ class LanePolygons:
 class DrivableArea:
     """Where a car may drive.
 
-    Maps with drivable areas: these areas, and lanes where they stick out of them. Maps without (Waymo's): everything on
+    Maps with drivable areas: these areas, and lanes where they stick out of them; nothing beyond the end of the map, as
+    in nuPlan. Maps without (Waymo's): everything on
     the lanes' side of the road edges; a point is outside if an edge lies between it and the nearest centreline.
     """
 
@@ -119,10 +129,7 @@ class DrivableArea:
         off = np.flatnonzero(~shapely.intersects_xy(self._union, points_m[:, 0], points_m[:, 1]))
         if len(off):
             points = shapely.points(points_m[off])
-            lanes_m = _distance_m(points, self._lane_tree)
-            outside[off] = np.minimum(
-                _distance_m(points, self._area_tree), np.where(lanes_m > 0, lanes_m + _LANE_SLACK_M, 0)
-            )
+            outside[off] = np.minimum(_distance_m(points, self._area_tree), _distance_m(points, self._lane_tree))
         return outside
 
     def _beyond_edges_m(self, points_m: Float[np.ndarray, "Q 2"]) -> Float[np.ndarray, " Q"]:
@@ -154,7 +161,7 @@ class DrivableArea:
 
     @cached_property
     def _lane_tree(self) -> STRtree:
-        return STRtree([*self.lanes.polygons, *_roads_beyond_map(self.lanes)])
+        return STRtree(self.lanes.polygons)
 
     @cached_property
     def _lane_samples(self) -> cKDTree:
@@ -203,23 +210,3 @@ def _distance_m(points: Any, tree: STRtree) -> Float[np.ndarray, " Q"]:
         (point, _), apart = tree.query_nearest(points[~held], return_distance=True, all_matches=False)
         distance[np.flatnonzero(~held)[point]] = apart
     return distance
-
-
-def _roads_beyond_map(lanes: LanePolygons) -> list[Any]:
-    """Straight strips of road where lanes leave the map: a cropped map does not say that the road ends there.
-
-    nuPlan's maps cover whole cities, ours are cropped. A lane that ends beside others that go on is no such place.
-    """
-    if len(lanes) == 0:
-        return []
-    lines = shapely.multilinestrings([shapely.linestrings(line) for line in lanes.centrelines])
-    last, first = (np.flatnonzero(~lanes.continues.any(axis=axis)) for axis in (1, 0))  # no successor, no predecessor
-    ends = [(lanes.centrelines[row][-1], lanes.centrelines[row][-2]) for row in last]
-    ends += [(lanes.centrelines[row][0], lanes.centrelines[row][1]) for row in first]
-    roads = []
-    for end, inner in ends:
-        onwards = (end - inner) / max(float(np.linalg.norm(end - inner)), 1e-9)
-        if shapely.points(end + _OPEN_END_M * onwards).distance(lines) >= _OPEN_END_CLEARANCE_M:
-            strip = shapely.linestrings([end, end + _BEYOND_MAP_M * onwards])
-            roads.append(shapely.buffer(strip, UNKNOWN_LANE_WIDTH_M / 2 + _LANE_SLACK_M, cap_style="flat"))
-    return roads

@@ -79,6 +79,24 @@ class Trajectory:
         """Exactly `count` samples; the last sample is repeated if there are fewer."""
         return self.samples(np.minimum(np.arange(count), len(self) - 1))
 
+    def going_on(self, count: int, *, dt_s: float) -> "Trajectory":
+        """At least `count` samples: beyond its end the trajectory goes straight on at its last speed, never backwards.
+
+        Args:
+            count: number of samples.
+            dt_s: time between samples.
+        """
+        later_s = dt_s * np.arange(1, max(0, count - len(self)) + 1)
+        speed, heading = np.maximum(self.speed_mps[..., -1:], 0.0), self.heading_rad[..., -1:]
+        onwards = (speed * later_s)[..., None] * forward(heading)
+        still = np.zeros(later_s.shape)
+        return replace(
+            self,
+            position_m=np.concatenate([self.position_m, self.position_m[..., -1:, :] + onwards], axis=-2),
+            heading_rad=np.concatenate([self.heading_rad, heading + still], axis=-1),
+            speed_mps=np.concatenate([self.speed_mps, speed + still], axis=-1),
+        )
+
     def at_centre(self, vehicle: Vehicle) -> "Trajectory":
         """The same motion, seen at the centre of the bounding box."""
         return self._shifted("centre", vehicle.rear_axle_to_centre_m)

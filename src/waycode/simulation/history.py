@@ -54,10 +54,13 @@ class EgoHistory:
 
     @property
     def centre_acceleration_mps2(self) -> Float[np.ndarray, "T 2"]:
-        """Acceleration of the centre of the box (ahead, left): the rear axle's plus what turning adds at the centre."""
-        arm_m = self.vehicle.rear_axle_to_centre_m
-        turning = np.stack([-(self.yaw_rate_radps**2) * arm_m, self.yaw_acceleration_radps2 * arm_m], axis=-1)
-        return self.acceleration_mps2 + turning
+        """Acceleration of the centre of the box (ahead, left) as nuPlan's score has it, which is not the physical one.
+
+        Turning adds arm * (yaw rate^2 + yaw acceleration) ahead and nothing to the left. A rigid body has
+        -arm * yaw rate^2 ahead (towards the centre of rotation) and arm * yaw acceleration to the left.
+        """
+        turning = self.vehicle.rear_axle_to_centre_m * (self.yaw_rate_radps**2 + self.yaw_acceleration_radps2)
+        return self.acceleration_mps2 + np.stack([turning, np.zeros_like(turning)], axis=-1)
 
     @property
     def corners_m(self) -> Float[np.ndarray, "T 4 2"]:

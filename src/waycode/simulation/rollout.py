@@ -3,7 +3,7 @@
 import time
 import traceback
 from collections.abc import Callable
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import numpy as np
@@ -106,7 +106,7 @@ def simulate(
     vehicle = Vehicle.of_size(length_m=float(tracks.length_m[ego_index]), width_m=float(tracks.width_m[ego_index]))
     route = scene.route if scene.route is not None else expert_route(scene)
     recorder = Recorder(scene, num_steps=num_steps, route=route)
-    ego, world = recorded_state(scene, ego_index, vehicle=vehicle), world_model.reset(scene)
+    ego, world = _start_state(scene, ego_index, vehicle=vehicle), world_model.reset(scene)
     states, plans, candidates, planning_s = [ego], [], [], []
     driver_state: Any = None
     failure = trace = None
@@ -157,6 +157,15 @@ def simulate(
     )
 
 
+def _start_state(scene: Scene, ego: int, *, vehicle: Vehicle) -> VehicleState:
+    """The recorded ego with its front wheels straight and no yaw rate, as nuPlan's simulation starts.
+
+    This is unphysical for a car that is turning; the tracker steers it back within a second.
+    """
+    straight = np.zeros(1)
+    return replace(recorded_state(scene, ego, vehicle=vehicle), steering_rad=straight, yaw_rate_radps=straight)
+
+
 def _num_steps(scene: Scene, config: SimulationConfig) -> int:
     """Number of steps that can be driven and compared with the recording."""
     ego, now = require_ego(scene), scene.current_step
@@ -191,7 +200,8 @@ def _ego_history(states: list[VehicleState], *, vehicle: Vehicle, dt_s: float) -
         rear_axle_m=np.concatenate([state.rear_axle_m for state in states]),
         heading_rad=np.unwrap(np.concatenate([state.heading_rad for state in states])),
         velocity_mps=np.stack([speed, np.zeros_like(speed)], axis=-1),
-        acceleration_mps2=np.stack([acceleration, speed * yaw_rate], axis=-1),
+        # nuPlan's simulated states have no lateral acceleration, although a turning car has speed * yaw rate.
+        acceleration_mps2=np.stack([acceleration, np.zeros_like(speed)], axis=-1),
         yaw_rate_radps=yaw_rate,
         yaw_acceleration_radps2=np.diff(yaw_rate, prepend=yaw_rate[:1]) / dt_s,
         vehicle=vehicle,

@@ -19,8 +19,10 @@ _LEAST_STEPS = 4  # a fit of third order needs as many points
 
 @dataclass(frozen=True, kw_only=True)
 class Dynamics:
-    """The ego's dynamics per step. Accelerations and their derivatives are those of the centre of its box."""
+    """The ego's dynamics per step. Accelerations and their derivatives are those of the centre of its box, as nuPlan
+    computes them (`EgoHistory.centre_acceleration_mps2`); the magnitude is that of the rear axle."""
 
+    acceleration_mps2: Float[np.ndarray, " T"]  # magnitude, of the rear axle (nuPlan)
     longitudinal_acceleration_mps2: Float[np.ndarray, " T"]
     lateral_acceleration_mps2: Float[np.ndarray, " T"]
     jerk_mps3: Float[np.ndarray, " T"]  # derivative of the acceleration's magnitude at the rear axle (nuPlan)
@@ -47,6 +49,7 @@ def compute_dynamics(ego: EgoHistory) -> Dynamics | None:
     )
     heading = np.unwrap(ego.heading_rad)
     return Dynamics(
+        acceleration_mps2=magnitude,
         longitudinal_acceleration_mps2=longitudinal,
         lateral_acceleration_mps2=lateral,
         jerk_mps3=fit(magnitude, JERK_WINDOW),

@@ -38,7 +38,14 @@ class ProgressAlongRoute:
 class _Block:
     rows: frozenset[int]  # of LanePolygons
     baseline_m: Float[np.ndarray, "_ 2"]
-    before_m: float  # distance along the route of the start of the baseline
+
+    @property
+    def length_m(self) -> float:
+        return float(arclengths(self.baseline_m)[-1])
+
+    def along_m(self, point_m: Float[np.ndarray, " 2"]) -> float:
+        """Arclength of the baseline's point nearest to a point."""
+        return float(project(point_m[None], self.baseline_m)[0][0])
 
 
 def measure_progress(ego: EgoHistory, expert: EgoHistory, *, lanes: LanePolygons) -> ProgressAlongRoute | None:
@@ -58,15 +65,19 @@ def measure_progress(ego: EgoHistory, expert: EgoHistory, *, lanes: LanePolygons
 def ego_progress(ego: EgoHistory, progress: ProgressAlongRoute | None) -> MetricResult:
     """The ego's share of the expert's progress."""
     if progress is None:
-        return MetricResult(name="progress", score=1.0, applicable=False)
-    statistics = (
+        statistics = (
+            Statistic(kind=StatisticKind.VALUE, name="expert_progress_m", value=0.0),
+            Statistic(kind=StatisticKind.RATIO, name="progress_ratio", value=1.0),
+        )
+        return MetricResult(name="progress", score=1.0, statistics=statistics, applicable=False)
+    measured = (
         Statistic(kind=StatisticKind.VALUE, name="expert_progress_m", value=progress.expert_m),
         Statistic(kind=StatisticKind.VALUE, name="ego_progress_m", value=progress.ego_m),
         Statistic(kind=StatisticKind.RATIO, name="progress_ratio", value=progress.ratio),
     )
     description = f"got {progress.ego_m:.1f} m along the route, the expert got {progress.expert_m:.1f} m"
     evidence = (Evidence(time_s=float(ego.time_s[-1]), description=description),) if progress.ratio < 1 else ()
-    return MetricResult(name="progress", score=progress.ratio, statistics=statistics, evidence=evidence)
+    return MetricResult(name="progress", score=progress.ratio, statistics=measured, evidence=evidence)
 
 
 def making_progress(ego: EgoHistory, progress: ProgressAlongRoute | None) -> MetricResult:
@@ -86,19 +97,34 @@ def making_progress(ego: EgoHistory, progress: ProgressAlongRoute | None) -> Met
 def _route_blocks(expert: EgoHistory, lanes: LanePolygons) -> list[_Block]:
     """The blocks that the expert drives through, in order."""
     blocks: list[_Block] = []
-    row_of = {lane: row for row, lane in enumerate(lanes.lane)}
+    before: tuple[int, ...] = ()
     for rows in lanes_driven(expert, lanes):
-        if not rows or (blocks and blocks[-1].rows & set(rows)):
+        if not rows or set(before) & set(rows):
             continue
-        baseline = lanes.centrelines[rows[0]]
-        before_m = 0.0
-        if blocks:
-            last = blocks[-1]
-            joint_m = float(project(last.baseline_m[-1:], baseline)[0][0])
-            before_m = last.before_m + float(arclengths(last.baseline_m)[-1]) - joint_m
-        parallel = lanes.lanes.graph.parallel(lanes.lane[rows[0]], within=row_of)
-        blocks.append(_Block(rows=frozenset(row_of[lane] for lane in parallel), baseline_m=baseline, before_m=before_m))
+        before, members = rows, _block_rows(lanes, rows[0])
+        if not blocks or blocks[-1].rows != members:
+            blocks.append(_Block(rows=members, baseline_m=lanes.centrelines[rows[0]]))
     return blocks
+
+
+def _block_rows(lanes: LanePolygons, row: int) -> frozenset[int]:
+    """A lane's parallel lanes; in a junction all lanes from the same block to the same block, as nuPlan groups them."""
+    graph, row_of = lanes.lanes.graph, {lane: row for row, lane in enumerate(lanes.lane)}
+
+    def beside(lane: int) -> frozenset[int]:
+        return frozenset(graph.parallel(lane, within=row_of))
+
+    if not lanes.in_junction[row]:
+        return frozenset(row_of[lane] for lane in beside(lanes.lane[row]))
+
+    def ends(lane: int) -> tuple[frozenset[int], frozenset[int]]:
+        sides = (graph.predecessors[lane], graph.successors[lane])
+        from_lanes, to_lanes = (frozenset[int]().union(*(beside(other) for other in side)) for side in sides)
+        return from_lanes, to_lanes
+
+    wanted = ends(lanes.lane[row])
+    junction = [other for other in np.flatnonzero(lanes.in_junction).tolist() if ends(lanes.lane[other]) == wanted]
+    return frozenset(junction) | {row}
 
 
 def _advance_m(ego: EgoHistory, blocks: list[_Block], lanes: LanePolygons) -> float:
@@ -108,12 +134,28 @@ def _advance_m(ego: EgoHistory, blocks: list[_Block], lanes: LanePolygons) -> fl
     """
     inside = lanes.inside(ego.centre_m)
     within: Bool[np.ndarray, "N T"] = np.stack([inside[list(block.rows)].any(axis=0) for block in blocks])
-    along = np.stack([block.before_m + project(ego.centre_m, block.baseline_m)[0] for block in blocks])
-    start = reached = float(along[0, 0])
-    current = 0
+    current, total = 0, 0.0
+    at_m = blocks[0].along_m(ego.centre_m[0])  # on the current block
     for step in range(1, len(ego)):
         later = np.flatnonzero(within[current:, step])
-        if len(later):
-            current += int(later[0])
-            reached = float(along[current, step])
-    return reached - start
+        if not len(later):
+            continue
+        following = current + int(later[0])
+        here_m = blocks[following].along_m(ego.centre_m[step])
+        if following == current:
+            total += here_m - at_m
+        else:
+            skipped = _skipped_m(blocks[current : following + 1])
+            joint_m = blocks[following].along_m(blocks[current].baseline_m[-1])
+            total += blocks[current].length_m - at_m + here_m - joint_m + skipped
+        current, at_m = following, here_m
+    return total
+
+
+def _skipped_m(blocks: list[_Block]) -> float:
+    """The length of the blocks between the first and the last, each between its neighbours' ends."""
+    lengths_m = (
+        block.along_m(after.baseline_m[0]) - block.along_m(before.baseline_m[-1])
+        for before, block, after in zip(blocks, blocks[1:], blocks[2:], strict=False)
+    )
+    return sum(lengths_m, start=0.0)

@@ -40,12 +40,7 @@ def driving_direction_compliance(ego: EgoHistory, location: EgoLocation, *, lane
         location: its lanes.
         lanes: the lanes that the rows of `location` refer to.
     """
-    advance = np.zeros(len(ego))  # along the lane since the step before; 0 off the lanes and where the lane changes
-    row_at = np.array([rows[0] if rows else -1 for rows in location.rows])
-    for row in np.unique(row_at[row_at >= 0]):
-        along = project(ego.centre_m, lanes.centrelines[row])[0]
-        stays = (row_at[1:] == row) & (row_at[:-1] == row)
-        advance[1:][stays] = np.diff(along)[stays]
+    advance = _advance_along_lane_m(ego, location, lanes)
     window = max(1, int(_DIRECTION_WINDOW_S / _dt_s(ego) + 1e-6))
     total = np.concatenate([np.zeros(window + 1), np.cumsum(advance)])
     within_window = total[window + 1 :] - total[: -window - 1]  # this step and the `window` steps before it
@@ -66,6 +61,27 @@ def driving_direction_compliance(ego: EgoHistory, location: EgoLocation, *, lane
     )
 
 
+def _advance_along_lane_m(ego: EgoHistory, location: EgoLocation, lanes: LanePolygons) -> Float[np.ndarray, " T"]:
+    """How far the ego advances along its lane since the step before.
+
+    As in nuPlan it is 0 off the lanes, at the first two steps on a new lane, and at the very start of a lane; what is
+    advanced off a lane counts if the ego returns to it.
+    """
+    advance = np.zeros(len(ego))
+    row = location.rows[0][0] if location.rows[0] else -1
+    at_m: float | None = None
+    for step, rows in enumerate(location.rows):
+        if not rows:
+            continue
+        if rows[0] != row:
+            row, at_m = rows[0], None
+            continue
+        here_m = float(project(ego.centre_m[step : step + 1], lanes.centrelines[row])[0][0])
+        advance[step] = here_m - at_m if at_m is not None and here_m > 0 else 0.0
+        at_m = here_m
+    return advance
+
+
 def speed_limit_compliance(ego: EgoHistory, location: EgoLocation, *, lanes: LanePolygons) -> MetricResult:
     """1 minus the mean overspeed as a share of 2.23 m/s, at least 0. Without a known limit there is no overspeed.
 
@@ -84,10 +100,30 @@ def speed_limit_compliance(ego: EgoHistory, location: EgoLocation, *, lanes: Lan
     return MetricResult(
         name="speed_limit",
         score=float(max(0.0, 1.0 - loss)),
-        statistics=(boolean("speed_limit", not over.any()),),
+        statistics=_overspeed_statistics(ego, over),
         evidence=(Evidence(time_s=float(ego.time_s[worst]), description=description),) if over.any() else (),
         series=over,
         applicable=bool(np.isfinite(limits_mps).any()),
+    )
+
+
+def _overspeed_statistics(ego: EgoHistory, over_mps: Float[np.ndarray, " T"]) -> tuple[Statistic, ...]:
+    """Number of times over the limit, the greatest and least of their peaks, and the mean (nuPlan)."""
+    if not over_mps.any():
+        return (boolean("speed_limit", True),)
+    edges = np.flatnonzero(np.diff(np.concatenate([[False], over_mps > 0, [False]]).astype(np.int8))).reshape(-1, 2)
+    peaks = np.array([over_mps[first:end].max() for first, end in edges])
+    means = np.array([over_mps[first:end].mean() for first, end in edges])
+    # A time over the limit lasts until the first step that keeps it; one that begins at the last step lasts no time.
+    ends = np.minimum(edges[:, 1], len(ego) - 1)
+    duration_s = ego.time_s[ends] - ego.time_s[edges[:, 0]]
+    mean = float((means * duration_s).sum() / duration_s.sum()) if duration_s.sum() > 0 else float(means.mean())
+    return (
+        Statistic(kind=StatisticKind.COUNT, name="times_over_limit", value=float(len(edges))),
+        Statistic(kind=StatisticKind.MAX, name="max_overspeed_mps", value=float(peaks.max())),
+        Statistic(kind=StatisticKind.MIN, name="min_overspeed_mps", value=float(peaks.min())),
+        Statistic(kind=StatisticKind.MEAN, name="mean_overspeed_mps", value=mean),
+        boolean("speed_limit", False),
     )
 
 

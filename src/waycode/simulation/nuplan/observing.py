@@ -64,11 +64,10 @@ def _step(time_us: int, now_us: int, num_steps: int) -> int:
 
 def _ego(state: Any) -> tuple[float, ...]:
     """Values in the order of EGO_COLUMNS."""
-    pose, moving = state.rear_axle, state.dynamic_car_state
-    velocity = moving.rear_axle_velocity_2d
+    pose, velocity = state.rear_axle, state.dynamic_car_state.rear_axle_velocity_2d
     half = pose.heading / 2
     turn = (np.cos(half), 0.0, 0.0, np.sin(half))
-    return pose.x, pose.y, *turn, velocity.x, velocity.y, moving.angular_velocity
+    return pose.x, pose.y, *turn, velocity.x, velocity.y
 
 
 def _box(item: Any) -> tuple[str, str, tuple[float, ...]]:

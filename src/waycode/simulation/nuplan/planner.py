@@ -25,6 +25,7 @@ from waycode.sources.nuplan.log import NUPLAN_STEP_S, LogWindow
 from waycode.sources.nuplan.maps import CityMap
 from waycode.sources.nuplan.tracks import signals_of, world_tracks
 
+_LEAST_HORIZON_S = 8.0  # nuPlan's open-loop metrics compare plans at up to 8 s, and fail a scenario of shorter ones
 _LEAST_SPEED_MPS = 1.0  # lower bound of the speed when a steering angle is computed from a yaw rate
 
 
@@ -88,7 +89,8 @@ class WaycodePlanner(AbstractPlanner):  # type: ignore[misc]
             self._planner = LatentDriver(planner=loaded_planner(self._model))
         self._lights, self._around, self._is_reset = [], None, False
         self._map_api = initialization.map_api
-        self._roadblocks = tuple(int(name) for name in initialization.route_roadblock_ids if name)
+        # A log without a route has the text "None", or no text.
+        self._roadblocks = tuple(int(name) for name in initialization.route_roadblock_ids if name.isdigit())
 
     def compute_planner_trajectory(self, current_input: PlannerInput) -> AbstractTrajectory:
         """The plan from the latest state of the history on, at the rear axle."""
@@ -157,13 +159,15 @@ def to_nuplan(
 ) -> InterpolatedTrajectory:
     """Converts a plan to nuPlan's trajectory: rear axles in world coordinates, a state every `NUPLAN_STEP_S`.
 
+    A plan of less than 8 s goes straight on at its last speed.
+
     Args:
         plan: the driver's plan, in the scene frame.
         state: the devkit's current ego state.
         origin_m: origin of the scene frame in world coordinates.
         vehicle: the ego's dimensions.
     """
-    reference = plan.at_rear_axle(vehicle)
+    reference = plan.at_rear_axle(vehicle).going_on(round(_LEAST_HORIZON_S / NUPLAN_STEP_S) + 1, dt_s=NUPLAN_STEP_S)
     position_m = reference.position_m + np.array(origin_m)
     heading, speed = np.unwrap(reference.heading_rad), reference.speed_mps
     acceleration, yaw_rate = np.gradient(speed, NUPLAN_STEP_S), np.gradient(heading, NUPLAN_STEP_S)
@@ -179,6 +183,6 @@ def to_nuplan(
                 vehicle_parameters=state.car_footprint.vehicle_parameters,
                 angular_vel=float(yaw_rate[i]),
             )
-            for i in range(len(plan))
+            for i in range(len(reference))
         ]
     )

@@ -94,6 +94,14 @@ class NuplanSource:
             raise SourceError(f"no frame has a tag of {', '.join(wanted)}; there are {', '.join(sorted(available))}")
         return found
 
+    def available_types(self) -> tuple[str, ...]:
+        """The types of all scenarios in the logs, sorted."""
+        found: set[str] = set()
+        for file in find_files(self.logs, lambda name: name.endswith(".db"), expected="*.db"):
+            with open_log(file) as log:
+                found.update(*read_index(log).tags.values())
+        return tuple(sorted(found))
+
     def read(self, reference: NuplanReference) -> Scene:
         with reading(reference.log):
             return self._read(reference)

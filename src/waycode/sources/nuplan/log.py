@@ -21,7 +21,7 @@ LIDAR_CHANNEL = "MergedPointCloud"  # of the frames that the devkit uses
 _LATER_AND_EARLIER_SCENES = 2  # the devkit keeps tags of scenes with as many before and after them in the log
 _MAX_MISSING_STEPS = 3  # consecutive steps without a frame that a scene may have
 
-EGO_COLUMNS = ("x", "y", "qw", "qx", "qy", "qz", "vx", "vy", "angular_rate_z")
+EGO_COLUMNS = ("x", "y", "qw", "qx", "qy", "qz", "vx", "vy")
 BOX_COLUMNS = ("x", "y", "yaw", "length", "width", "vx", "vy")
 _TABLES: Mapping[str, tuple[str, ...]] = {
     "log": ("location", "map_version"),
@@ -103,7 +103,7 @@ class LogWindow:
 
     num_steps: int
     steps: Int[np.ndarray, " n"]  # the steps that have a frame, counted from 0
-    ego: Float[np.ndarray, "n 9"]  # EGO_COLUMNS of these steps
+    ego: Float[np.ndarray, "n 8"]  # EGO_COLUMNS of these steps
     box_steps: Int[np.ndarray, " b"]  # step of each box
     boxes: Float[np.ndarray, "b 7"]  # BOX_COLUMNS
     box_tracks: tuple[str, ...]  # track id of each box

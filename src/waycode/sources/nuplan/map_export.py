@@ -29,7 +29,7 @@ EXPORTED_CITY = "us-nv-las-vegas-strip"  # all scenes lie in this city
 CITY_CENTRE_M = np.array([664_430.0, 3_997_650.0])
 EPSG = 32611  # of the city's UTM zone
 # The devkit opens all four cities' maps, whichever the logs need.
-_CITIES = {
+CITIES = {
     EXPORTED_CITY: "9.15.1915",
     "sg-one-north": "9.17.1964",
     "us-ma-boston": "9.12.1817",
@@ -384,8 +384,8 @@ def write_maps(layers: MapLayers, maps_root: Path, *, nowhere_m: Float[np.ndarra
     }  # fmt: skip
     for name, columns in never_empty.items():
         layers.add(name, shapely.box(*nowhere_m, *(nowhere_m + 5)), **columns)
-    file = maps_root / EXPORTED_CITY / _CITIES[EXPORTED_CITY] / "map.gpkg"
-    for city, version in _CITIES.items():
+    file = maps_root / EXPORTED_CITY / CITIES[EXPORTED_CITY] / "map.gpkg"
+    for city, version in CITIES.items():
         (maps_root / city / version).mkdir(parents=True, exist_ok=True)
     with temporary_folder("waycode-nuplan-") as folder:
         whole = folder / "map.gpkg"  # GDAL goes by the ending of the name
@@ -394,10 +394,10 @@ def write_maps(layers: MapLayers, maps_root: Path, *, nowhere_m: Float[np.ndarra
         except RuntimeError as error:  # GDAL's, where the disk is full
             raise SourceError(f"{file} could not be written ({describe(error)}): no part of it was left") from error
         replace_file(file, lambda temporary: shutil.copyfile(whole, temporary))
-    for city, version in _CITIES.items():
+    for city, version in CITIES.items():
         if city != EXPORTED_CITY:
             replace_file(maps_root / city / version / "map.gpkg", lambda temporary: shutil.copyfile(file, temporary))
-    versions = json.dumps({city: {"version": version, "layers": {}} for city, version in _CITIES.items()})
+    versions = json.dumps({city: {"version": version, "layers": {}} for city, version in CITIES.items()})
     replace_file(maps_root / VERSIONS_FILE, lambda temporary: temporary.write_text(versions))
     return file
 

@@ -6,14 +6,14 @@ from jaxtyping import Float
 from waycode.scene import Signals, SignalState, TrackType
 from waycode.scene.frames import rotate, to_scene_frame
 from waycode.sources.nuplan.crop import CroppedMap
-from waycode.sources.nuplan.log import BOX_COLUMNS, EGO_COLUMNS, LogWindow
+from waycode.sources.nuplan.log import BOX_COLUMNS, EGO_COLUMNS, NUPLAN_STEP_S, LogWindow
 from waycode.sources.world import WorldTracks
 
 _EGO_ID = "ego"
 _EGO_LENGTH_M, _EGO_WIDTH_M = 5.176, 2.297
 REAR_AXLE_TO_CENTRE_M = 1.461
 
-_TRACK_TYPES = {
+TRACK_TYPES = {
     "vehicle": TrackType.VEHICLE,
     "pedestrian": TrackType.PEDESTRIAN,
     "bicycle": TrackType.CYCLIST,
@@ -24,7 +24,7 @@ _SIGNAL_STATES = {"red": SignalState.STOP, "yellow": SignalState.CAUTION, "green
 def world_tracks(window: LogWindow) -> WorldTracks:
     """The ego, which comes first, and every agent and object of the window. Only the ego is to be predicted."""
     kinds = {
-        track: _TRACK_TYPES.get(kind, TrackType.OTHER)
+        track: TRACK_TYPES.get(kind, TrackType.OTHER)
         for track, kind in zip(window.box_tracks, window.box_categories, strict=True)
     }
     ids = (_EGO_ID, *sorted(kinds))
@@ -65,15 +65,25 @@ def _ego(window: LogWindow) -> tuple[Float[np.ndarray, "n 2"], Float[np.ndarray,
     heading_rad = np.arctan2(2 * (qw * qz + qx * qy), 1 - 2 * (qy**2 + qz**2))
     to_centre = np.stack([np.full_like(qw, REAR_AXLE_TO_CENTRE_M), np.zeros_like(qw)], axis=-1)
     # The recorded velocity is that of the rear axle, in the ego's frame; yaw moves the centre sideways.
-    own_mps = np.stack([pose["vx"], pose["vy"] + pose["angular_rate_z"] * REAR_AXLE_TO_CENTRE_M], axis=-1)
+    own_mps = np.stack([pose["vx"], pose["vy"] + _yaw_rate(window, heading_rad) * REAR_AXLE_TO_CENTRE_M], axis=-1)
     position_m = np.stack([pose["x"], pose["y"]], axis=-1) + rotate(to_centre, heading_rad)
     return position_m, rotate(own_mps, heading_rad), heading_rad
+
+
+def _yaw_rate(window: LogWindow, heading_rad: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """Central differences of the heading: recorded states from nuplan-devkit have no angular velocity."""
+    if len(heading_rad) < 2:
+        return np.zeros_like(heading_rad)
+    order = np.argsort(window.steps)
+    rate = np.zeros_like(heading_rad)
+    rate[order] = np.gradient(np.unwrap(heading_rad[order]), window.steps[order] * NUPLAN_STEP_S)
+    return rate
 
 
 def _box_velocity(window: LogWindow, box: dict[str, np.ndarray]) -> Float[np.ndarray, "b 2"]:
     """Recorded velocities; zero for static objects without one."""
     velocity_mps = np.stack([box["vx"], box["vy"]], axis=-1)
-    is_object = np.array([kind not in _TRACK_TYPES for kind in window.box_categories], np.bool_)
+    is_object = np.array([kind not in TRACK_TYPES for kind in window.box_categories], np.bool_)
     unknown = ~np.isfinite(velocity_mps).all(axis=-1)
     return np.where((is_object & unknown)[:, None], 0.0, velocity_mps)
 
