@@ -1,6 +1,7 @@
 """Parts of the studio that need no server: the cache, the sources of scenes, the limits, the score over time."""
 
 import asyncio
+import os
 import threading
 from pathlib import Path
 
@@ -11,10 +12,13 @@ pytest.importorskip("fastapi", reason="the studio is not installed: pip install 
 import waycode as wc
 from waycode.dataset.dataset import save_scene
 from waycode.demo import bundled_dataset
+from waycode.simulation.drive_file import until
 from waycode.studio import Studio, StudioError, StudioLimits
-from waycode.studio.drives import until
-from waycode.studio.planning import ComputedOnce
-from waycode.studio.studio import StudioBusyError
+from waycode.studio.caching import ComputedOnce
+from waycode.studio.errors import BusyError, RequestError
+from waycode.studio.messages import PlanRequest
+from waycode.studio.planning import PlanDesk
+from waycode.studio.workers import WorkerProcess
 
 
 def test_a_value_is_computed_once_for_all_threads() -> None:
@@ -58,14 +62,11 @@ def test_the_cache_keeps_the_last_used_values_and_no_failures() -> None:
 
 
 def test_a_scene_is_encoded_once_per_agent() -> None:
-    from waycode.studio.messages import PlanRequest
-
-    studio = Studio.open([], model="sumo-small")
+    desk = PlanDesk(Studio.open([], model="sumo-small").sources, model="sumo-small", joint_model="none")
     request = PlanRequest(dataset="sumo-crossings", scene=3, objective="comfort", with_search=False)
-    views = {id(studio.plans.search(request)[0]) for _ in range(2)}
+    views = {id(desk.search(request)[0]) for _ in range(2)}
     assert len(views) == 1
-    assert studio.status().num_cached_views == 1
-    assert studio.status().num_plans == 2
+    assert len(desk.views) == 1
 
 
 def test_files_and_folders_get_names_of_their_own(tmp_path: Path) -> None:
@@ -74,31 +75,71 @@ def test_files_and_folders_get_names_of_their_own(tmp_path: Path) -> None:
         save_scene(bundled_dataset()[0], path)
     paths = [tmp_path / "scene.parquet", tmp_path / "a" / "scene.parquet", bundled_dataset().folder]
     studio = Studio.open(paths, model="sumo-small")
-    assert {name: len(source) for name, source in studio.catalogue.sources.items()} == {
+    assert {source.name: len(source) for source in studio.sources} == {
         "scene": 1,
         "scene-2": 1,
         "sumo": 24,
     }
-    assert studio.catalogue.source("scene-2").read(0).id == bundled_dataset()[0].id
+    assert studio.sources[1].read(0).id == bundled_dataset()[0].id
 
 
 def test_limits_must_be_positive_and_a_full_queue_refuses() -> None:
-    with pytest.raises(StudioError, match="threads is 0, expected at least 1"):
-        StudioLimits(threads=0)
-    studio = Studio.open([], model="sumo-small", limits=StudioLimits(threads=1, max_waiting=1))
-    may_finish = threading.Event()
+    with pytest.raises(StudioError, match="workers is 0, expected at least 1"):
+        StudioLimits(workers=0)
+    studio = Studio.open([], model="sumo-small", limits=StudioLimits(workers=1, max_waiting=1))
 
     async def fill() -> None:
-        first = [asyncio.create_task(studio.run(may_finish.wait)) for _ in range(2)]
+        first = [asyncio.create_task(studio.ask_library("parse", "comfort")) for _ in range(2)]
         await asyncio.sleep(0)  # both have begun to wait
-        with pytest.raises(StudioBusyError, match="1 requests wait already"):
-            await studio.run(lambda: None)
-        may_finish.set()
+        with pytest.raises(BusyError, match="1 requests wait already"):
+            await studio.ask_library("parse", "comfort")
         await asyncio.gather(*first)
-        assert await studio.run(lambda: 7) == 7
+        assert b"comfort" in await studio.ask_library("parse", "comfort")
         await studio.close()
 
     asyncio.run(fill())
+
+
+class Desk:
+    """What a process of the studio may own."""
+
+    def __init__(self) -> None:
+        self.calls = 0
+
+    def count(self) -> str:
+        self.calls += 1
+        return str(self.calls)
+
+    def refuse(self) -> str:
+        raise BusyError("not now")
+
+    def fail(self) -> str:
+        raise ZeroDivisionError("a fault of ours")
+
+    def end(self) -> str:
+        os._exit(1)
+
+
+def test_a_process_answers_in_order_tells_failures_and_starts_anew_if_it_was_killed() -> None:
+    async def talk() -> None:
+        worker = WorkerProcess(Desk, name="test")
+        try:
+            assert await asyncio.gather(*(worker.call("count") for _ in range(3))) == [b"1", b"2", b"3"]
+            for method, kind, message in (
+                ("refuse", "busy", "not now"),
+                ("fail", "failed", "ZeroDivisionError: a fault of ours"),
+                ("end", "failed", "it starts anew"),
+            ):
+                with pytest.raises(RequestError, match=message) as refusal:
+                    await worker.call(method)
+                assert refusal.value.kind == kind
+            assert await worker.call("count") == b"1"
+        finally:
+            worker.close()
+        with pytest.raises(RequestError):
+            await worker.call("count")
+
+    asyncio.run(talk())
 
 
 def test_a_history_is_cut_in_all_its_parts() -> None:
