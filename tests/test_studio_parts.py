@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from itertools import combinations
 from pathlib import Path
 
 import pytest
@@ -10,13 +11,15 @@ import pytest
 pytest.importorskip("fastapi", reason="the studio is not installed: pip install 'waycode[studio]'")
 
 import waycode as wc
+from colour_vision import VISIONS, difference
 from waycode.dataset.dataset import save_scene
 from waycode.demo import bundled_dataset
 from waycode.simulation.drive_file import until
 from waycode.studio import Studio, StudioError, StudioLimits
 from waycode.studio.caching import ComputedOnce
 from waycode.studio.errors import BusyError, RequestError
-from waycode.studio.messages import PlanRequest
+from waycode.studio.messages import PlanRequest, Theme
+from waycode.studio.palette import PALETTES
 from waycode.studio.planning import PlanDesk
 from waycode.studio.workers import WorkerProcess
 
@@ -151,3 +154,16 @@ def test_a_history_is_cut_in_all_its_parts() -> None:
     first = until(history, 4)
     assert len(first.ego) == len(first.expert) == first.tracks.num_steps == 4
     assert (first.ego.rear_axle_m == history.ego.rear_axle_m[:4]).all()
+
+
+@pytest.mark.parametrize("vision", VISIONS)
+@pytest.mark.parametrize("theme", ["light", "dark"])
+def test_colours_are_told_apart_with_any_colour_vision(theme: Theme, vision: str) -> None:
+    palette = PALETTES[theme]
+    alike = {
+        (one, other): difference(palette[one], palette[other], vision=vision)
+        # What differs in colour alone: lights, solid lines, and lines on the road.
+        for group in (("signal_stop", "signal_caution", "signal_go"), ("plan", "pinned", "sample", "asphalt"))
+        for one, other in combinations(group, 2)
+    }
+    assert min(alike.values()) > 20, alike

@@ -423,6 +423,11 @@ export interface components {
             num_scenes: number;
             /** Source */
             source: string;
+            /**
+             * Has Drives
+             * @description its scenes are drives of `waycode simulate`
+             */
+            has_drives: boolean;
         };
         /**
          * DecodeRequest

@@ -157,7 +157,12 @@ class SceneCatalogue:
 
     def about(self) -> list[DatasetReply]:
         return [
-            DatasetReply(name=source.name, num_scenes=len(source), source=", ".join(sorted(set(source.sources))))
+            DatasetReply(
+                name=source.name,
+                num_scenes=len(source),
+                source=", ".join(sorted(set(source.sources))),
+                has_drives=source.has_drives,
+            )
             for source in self.sources.values()
         ]
 

@@ -40,6 +40,7 @@ class DatasetReply(Message):
     name: str
     num_scenes: int
     source: str
+    has_drives: bool = Field(description="its scenes are drives of `waycode simulate`")
 
 
 class ModelReply(Message):

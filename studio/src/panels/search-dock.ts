@@ -4,7 +4,8 @@ import type { Candidate, PlanData } from "../api";
 import type { App } from "../app";
 import { digitsOf, toggled } from "../code";
 import { fill, h } from "../dom";
-import { clear, drawBand, drawBox, drawJointCandidate, drawPlan, MapPaths, perAgent, plansOf, startsOf, type Ink } from "../drawing";
+import { clear, drawBand, drawBox, drawJointCandidate, drawPlan, perAgent, plansOf, startsOf, type Ink } from "../drawing";
+import { MapPaths } from "../map-drawing";
 import { costColour, rankShare } from "../ramp";
 import { candidateFacts } from "../scene-canvas";
 import { distanceTo, Viewport } from "../viewport";
@@ -68,7 +69,7 @@ class TokenColumn {
     this.canvas.addEventListener("pointermove", (event) => this.onMove(event));
     this.canvas.addEventListener("pointerleave", () => app.hover(null));
     this.canvas.addEventListener("click", () => app.highlighted && this.choose(app.highlighted));
-    app.listen(["plan", "scene", "objective"], () => this.update());
+    app.listen(["plan", "scene"], () => this.update());
     app.listen(["look", "hover"], () => this.draw());
     new ResizeObserver(() => this.draw()).observe(this.element);
     this.update();
@@ -168,7 +169,7 @@ class TokenColumn {
     viewport.height = height;
     const agents = plan ? plansOf(plan).map((one) => one.agent) : app.planned;
     const starts = startsOf(scene, agents);
-    const ink: Ink = { context: canvas.getContext("2d")!, viewport, palette: app.palette, theme: app.theme, ratio };
+    const ink: Ink = { context: canvas.getContext("2d")!, viewport, palette: app.palette, theme: app.theme, ratio, markScale: 0.7 };
     this.fit(starts, plan, app.prefixPlans);
     if (this.paths?.[0] !== scene) this.paths = [scene, new MapPaths(scene)];
     clear(ink);
@@ -206,7 +207,7 @@ class TokenColumn {
     if (left > right) return; // there is nothing to show
     this.viewport.centre = { x: (left + right) / 2, y: (low + high) / 2 };
     const scale = Math.min((this.viewport.width - 24) / Math.max(12, right - left), (this.viewport.height - 24) / Math.max(12, high - low));
-    this.viewport.scale = Math.min(8, scale);
+    this.viewport.scale = Math.min(6, scale); // a plan to stand still is shown with its surroundings
   }
 
   private onMove(event: PointerEvent): void {
@@ -223,6 +224,7 @@ class TokenColumn {
 
 function short(cost: number): string {
   const size = Math.abs(cost);
-  if (size < 0.05) return "0";
+  if (size < 0.005) return "0";
+  if (size < 0.995) return cost.toFixed(2).replace("0.", "."); // eight numbers share the width of a column
   return size >= 1000 ? cost.toExponential(0) : size >= 10 ? cost.toFixed(0) : cost.toFixed(1);
 }
