@@ -3,6 +3,7 @@
 import asyncio
 import os
 import threading
+from dataclasses import replace
 from itertools import combinations
 from pathlib import Path
 
@@ -12,12 +13,16 @@ pytest.importorskip("fastapi", reason="the studio is not installed: pip install 
 
 import waycode as wc
 from colour_vision import VISIONS, difference
+from waycode.baselines import ConstantVelocity
 from waycode.dataset.dataset import save_scene
 from waycode.demo import bundled_dataset
-from waycode.simulation.drive_file import until
+from waycode.simulation.drive_file import DRIVES_FOLDER, Drive, drive_path, save_drive, until
+from waycode.simulation.rollout import SimulationConfig
 from waycode.studio import Studio, StudioError, StudioLimits
 from waycode.studio.caching import ComputedOnce
-from waycode.studio.errors import BusyError, RequestError
+from waycode.studio.catalogue import SceneFilter, SceneSource
+from waycode.studio.errors import BusyError, NotFoundError, RequestError
+from waycode.studio.library import Library
 from waycode.studio.messages import PlanRequest, Theme
 from waycode.studio.palette import PALETTES
 from waycode.studio.planning import PlanDesk
@@ -86,6 +91,28 @@ def test_files_and_folders_get_names_of_their_own(tmp_path: Path) -> None:
     assert studio.sources[1].read(0).id == bundled_dataset()[0].id
 
 
+def test_a_folder_of_simulate_has_its_drives_the_worst_first(tmp_path: Path) -> None:
+    scene = bundled_dataset("sumo-crossings")[3]
+    rollout = wc.simulate(scene, ConstantVelocity(), config=SimulationConfig(horizon_s=1.0, keep_plans=True))
+    drive = Drive.of(scene, rollout, planner="constant-velocity", traffic="replay")
+    for index, score in enumerate((0.9, 0.1, 0.5)):
+        save_drive(replace(drive, score=score), drive_path(tmp_path / "run" / DRIVES_FOLDER, index))
+    library = Library([SceneSource.open(tmp_path / "run", name="run")], reads_ahead=False)
+    listed = library.scenes(SceneFilter()).scenes
+    assert [one.score for one in listed] == [0.1, 0.5, 0.9]
+    assert {one.driver for one in listed} == {"constant-velocity, replay traffic"}
+    assert library.scene("run", 0).has_drive
+    played = library.drive("run", 0)
+    assert played.score == 0.1
+    assert len(played.plans) == len(played.speed_mps) - 1 == 10
+    assert played.expert.x_m == [x_m for x_m, _ in drive.expert_m]
+    with pytest.raises(NotFoundError, match="expected 0 to 2"):
+        library.drive("run", 3)
+    recorded = Library([SceneSource.open(bundled_dataset().folder, name="sumo")], reads_ahead=False)
+    with pytest.raises(NotFoundError, match="expected drives of `waycode simulate --out`"):
+        recorded.drive("sumo", 0)
+
+
 def test_limits_must_be_positive_and_a_full_queue_refuses() -> None:
     with pytest.raises(StudioError, match="workers is 0, expected at least 1"):
         StudioLimits(workers=0)
@@ -146,9 +173,6 @@ def test_a_process_answers_in_order_tells_failures_and_starts_anew_if_it_was_kil
 
 
 def test_a_history_is_cut_in_all_its_parts() -> None:
-    from waycode.baselines import ConstantVelocity
-    from waycode.simulation.rollout import SimulationConfig
-
     scene = bundled_dataset("sumo-crossings")[3]
     history = wc.simulate(scene, ConstantVelocity(), config=SimulationConfig(horizon_s=1.0)).history
     first = until(history, 4)

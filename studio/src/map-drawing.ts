@@ -1,7 +1,7 @@
 /** The map of a scene on a canvas, in metres: roads, paint, crosswalks, signs and lights. */
 
 import type { SceneData } from "./api";
-import { worldTransform, type Ink, type Line } from "./drawing";
+import { clear, worldTransform, type Ink, type Line } from "./drawing";
 
 function trace(path: Path2D, line: Line, close = false): void {
   line.x_m.forEach((x, index) => (index === 0 ? path.moveTo(x, line.y_m[0]!) : path.lineTo(x, line.y_m[index]!)));
@@ -14,8 +14,41 @@ function pathOf(lines: Line[], close = false): Path2D {
   return path;
 }
 
+/** The map as a picture that is made anew only when the view, the theme or a light changes: most frames move other things. */
+export class MapLayer {
+  private readonly picture = document.createElement("canvas");
+  private paths: MapPaths | null = null;
+  private scene: SceneData | null = null;
+  private shown = "";
+
+  draw(ink: Ink, scene: SceneData, step: number, detail: "full" | "faint"): void {
+    const { viewport, theme, ratio } = ink;
+    if (this.scene !== scene || !this.paths) {
+      this.paths = new MapPaths(scene);
+      this.scene = scene;
+      this.shown = "";
+    }
+    const lights = detail === "full" ? scene.signals.map((signal) => signalAt(signal, step)) : [];
+    const wanted = [theme, ratio, viewport.width, viewport.height, viewport.scale, viewport.centre.x, viewport.centre.y, ...lights].join(" ");
+    if (wanted !== this.shown) {
+      this.picture.width = Math.round(viewport.width * ratio);
+      this.picture.height = Math.round(viewport.height * ratio);
+      const layer = { ...ink, context: this.picture.getContext("2d")! };
+      clear(layer);
+      this.paths.draw(layer, step, detail);
+      this.shown = wanted;
+    }
+    ink.context.setTransform(1, 0, 0, 1, 0, 0);
+    ink.context.drawImage(this.picture, 0, 0);
+  }
+}
+
+function signalAt(signal: SceneData["signals"][number], step: number): string {
+  return signal.states[Math.min(signal.states.length - 1, Math.round(step))] ?? "unknown";
+}
+
 /** The static map of a scene, traced once. */
-export class MapPaths {
+class MapPaths {
   private readonly lanes = new Map<number, { road: Path2D; bike: Path2D; route: Path2D }>();
   private readonly paint: { path: Path2D; yellow: boolean; style: string }[];
   private readonly edges: Path2D;
@@ -137,7 +170,7 @@ export class MapPaths {
   private drawSignals({ context, palette, viewport }: Ink, step: number): void {
     const thick = Math.max(0.8, 3 / viewport.scale);
     for (const signal of this.scene.signals) {
-      const state = signal.states[Math.min(signal.states.length - 1, Math.round(step))] ?? "unknown";
+      const state = signalAt(signal, step);
       const half = Math.max(0.8, signal.width_m / 2 - 0.5);
       const [across, along] = [-Math.sin(signal.heading_rad) * half, Math.cos(signal.heading_rad) * half];
       context.beginPath();

@@ -5,7 +5,6 @@ import { h } from "./dom";
 import {
   badge,
   boxAt,
-  clear,
   dot,
   drawBand,
   drawBox,
@@ -21,7 +20,7 @@ import {
   type Ink,
   type Palette,
 } from "./drawing";
-import { MapPaths } from "./map-drawing";
+import { MapLayer } from "./map-drawing";
 import type { Goal } from "./objective";
 import type { Theme } from "./ramp";
 import { distanceTo, inBox, type Point, type Viewport } from "./viewport";
@@ -65,8 +64,7 @@ export class SceneCanvas {
   private readonly context: CanvasRenderingContext2D;
   private readonly tooltip: HTMLDivElement;
   private readonly pointers = new Map<number, Point>();
-  private paths: MapPaths | null = null;
-  private pathsOf: SceneData | null = null;
+  private readonly map = new MapLayer();
   private frame: Frame | null = null;
   private pressed: { x: number; y: number; goal: Goal | null; hasMoved: boolean } | null = null;
   private hoveredTrack: Track | null = null;
@@ -110,13 +108,8 @@ export class SceneCanvas {
   draw(): void {
     const { frame } = this;
     if (!frame || this.canvas.width === 0) return;
-    if (this.pathsOf !== frame.scene) {
-      this.paths = new MapPaths(frame.scene);
-      this.pathsOf = frame.scene;
-    }
     const ink: Ink = { context: this.context, viewport: this.viewport, ratio: window.devicePixelRatio || 1, markScale: 1, ...this.look() };
-    clear(ink);
-    this.paths!.draw(ink, frame.step, "full");
+    this.map.draw(ink, frame.scene, frame.step, "full");
     const starts = startsOf(frame.scene, frame.plan ? plansOf(frame.plan).map((one) => one.agent) : frame.planned);
     if (frame.recorded && frame.expert) drawRecordedLine(ink, frame.expert);
     else if (frame.recorded) {

@@ -94,7 +94,8 @@ def drive_paths(folder: Path) -> list[Path]:
 
 def save_drive(drive: Drive, path: Path) -> None:
     """Writes the drive atomically, with its folder."""
-    kept = asdict(replace(drive, scene=None))  # type: ignore[arg-type]  # the scene has columns of its own
+    kept = {name: value for name, value in vars(drive).items() if name != "scene"}  # which has columns of its own
+    kept["reasons"] = [asdict(one) for one in drive.reasons]
     path.parent.mkdir(parents=True, exist_ok=True)
     replace_file(path, lambda unfinished: write_shard(unfinished, [drive.scene], metadata={_KEY: kept}))
 
