@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 
 from fuzz_targets import TARGETS, Target
 
-EXAMPLES = {"nuplan": 8, "oddscenes": 8, "modelfolder": 15, "runfolder": 15, "datasetfolder": 20}
+EXAMPLES = {"nuplan": 8, "oddscenes": 8, "modelfolder": 15, "runfolder": 15, "datasetfolder": 20, "drivefile": 20}
 
 
 @pytest.fixture(scope="module")

@@ -284,10 +284,13 @@ def test_the_prior_and_a_drive(studio: StudioPage, pictures: Path) -> None:
 def test_several_agents_have_goals_of_their_own(studio: StudioPage, pictures: Path) -> None:
     studio.open("#scene=sumo/17")
     num_tokens = studio.get("app.about.joint.num_tokens")
-    first, second = studio.get(
-        "app.scene.tracks.filter((one) => one.kind === 'vehicle' && one.is_to_predict "
-        "&& one.speed_mps[app.scene.current_step] > 3 && one.x_m.at(-1) !== null).map((one) => one.id)"
-    )[:2]
+    # Two that drive on, to different places: nobody clicks one on top of the other.
+    moving = studio.get(
+        "app.scene.tracks.filter((one) => one.kind === 'vehicle' && one.is_to_predict && one.x_m.at(-1) !== null "
+        "&& one.speed_mps[app.scene.current_step] > 1).map((one) => [one.y_m.at(-1), one.id])"
+    )
+    moving.sort()
+    first, second = moving[0][1], moving[-1][1]
     ends = {}
     for agent in (first, second):
         found = f"app.scene.tracks.find((one) => one.id === {json.dumps(agent)})"

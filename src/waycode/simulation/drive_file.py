@@ -118,6 +118,16 @@ def drive_notes(path: Path) -> dict[str, Any]:
 
 def _check(drive: Drive) -> None:
     """Raises `ValueError` for lists that do not belong together: files come from anywhere."""
+    words = [
+        drive.planner,
+        drive.traffic,
+        drive.failure or "",
+        *drive.metrics,
+        *(one.description for one in drive.reasons),
+    ]
+    words += [one.track_id or "" for one in drive.reasons]
+    if not all(isinstance(word, str) for word in words):
+        raise ValueError("a name or a sentence of the drive is not text")
     steps = drive.scene.num_steps - drive.scene.current_step
     if not len(drive.speed_mps) == len(drive.expert_speed_mps) == len(drive.expert_m) == steps:
         raise ValueError(f"it has {len(drive.speed_mps)} speeds, expected {steps} as the driven scene has steps")

@@ -25,7 +25,7 @@ export function resultPanel(app: App): HTMLElement {
     fill(
       body,
       h("p", { class: "status" }, h("span", { class: `pill ${tone}` }, word), h("span", {}, sentence(app, plan))),
-      table(plan, pinnedPlan),
+      table(app, plan, pinnedPlan),
     );
     body.dataset["status"] = plan.status;
   };
@@ -67,10 +67,17 @@ function agentName(app: App): HTMLElement {
 function sentence(app: App, plan: PlanData): string {
   if (app.state.spec.tokens) return "decoded from tokens chosen by hand";
   if (plan.objective === null) return "what the model expects, without an objective";
-  return plan.message;
+  return withLetters(app, plan.message);
 }
 
-function table(plan: PlanData, pinned: PlanData | null): HTMLElement {
+/** Agents of a joint plan by their letters: their ids are long. */
+function withLetters(app: App, text: string): string {
+  return [...app.state.agents]
+    .sort((one, other) => other.length - one.length) // an id may begin with another
+    .reduce((shown, agent) => shown.replaceAll(`agent(${agent})`, app.letterOf(agent)!).replaceAll(agent, app.letterOf(agent)!), text);
+}
+
+function table(app: App, plan: PlanData, pinned: PlanData | null): HTMLElement {
   const names = new Set([...Object.keys(plan.costs), ...Object.keys(pinned?.costs ?? {})]);
   const rows: [string, (one: PlanData) => string][] = [
     ...[...names].map((name): [string, (one: PlanData) => string] => [name, (one) => costText(one.costs[name])]),
@@ -86,7 +93,7 @@ function table(plan: PlanData, pinned: PlanData | null): HTMLElement {
     h(
       "tbody",
       {},
-      ...rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), pinned && h("td", {}, value(pinned)), h("td", {}, value(plan)))),
+      ...rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, withLetters(app, name)), pinned && h("td", {}, value(pinned)), h("td", {}, value(plan)))),
     ),
   );
 }

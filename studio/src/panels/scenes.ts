@@ -53,7 +53,7 @@ export function sceneBrowser(app: App, close: () => void): HTMLElement {
       ["source", listed.sources],
     ] as const) {
       const element = selects.get(name)!;
-      const all = { dataset: "All datasets", family: "All families", manoeuvre: "All manoeuvres", source: "All sources" }[name];
+      const all = { dataset: "Dataset", family: "Family", manoeuvre: "Manoeuvre", source: "Source" }[name];
       const options = Object.entries(counts).map(([value, number]) => h("option", { value }, `${words(value)} (${number})`));
       fill(element, h("option", { value: "" }, all), ...options);
       element.value = filter[name] ?? "";
@@ -112,7 +112,7 @@ export function sceneBrowser(app: App, close: () => void): HTMLElement {
     "aside",
     { class: "scenes", "aria-label": "Scenes" },
     h("div", { class: "scenes-head" }, h("h2", {}, "Scenes"), h("button", { class: "quiet square close-scenes", "aria-label": "Close", onclick: close }, icon("close"))),
-    h("div", { class: "filters" }, search, select("dataset", "Dataset"), select("family", "Family"), select("manoeuvre", "Manoeuvre"), select("source", "Source")),
+    h("div", { class: "filters" }, search, select("family", "Family"), select("manoeuvre", "Manoeuvre"), select("dataset", "Dataset"), select("source", "Source")),
     count,
     list,
   );
