@@ -16,7 +16,7 @@ from waycode.dataset.shards import unreadable
 from waycode.dataset.storage import write_shard
 from waycode.scene import Scene
 from waycode.simulation.history import PER_STEP, EgoHistory, History
-from waycode.simulation.metrics import Evidence, score_run
+from waycode.simulation.metrics import METRICS, Evidence, score_run
 from waycode.simulation.rollout import Rollout
 
 DRIVES_FOLDER = "drives"  # beside the scores of `waycode simulate --out`
@@ -106,7 +106,11 @@ def load_drive(path: Path) -> Drive:
     with unreadable(path, hint="expected a drive of `waycode simulate --out`"):
         drive = Drive(**{**kept, "scene": scene, "reasons": tuple(Evidence(**one) for one in kept["reasons"])})
         _check(drive)
-    return drive
+    order = [metric.name for metric in METRICS]  # JSON has sorted them
+    metrics = dict(
+        sorted(drive.metrics.items(), key=lambda one: order.index(one[0]) if one[0] in order else len(order))
+    )
+    return replace(drive, metrics=metrics)
 
 
 def drive_notes(path: Path) -> dict[str, Any]:
