@@ -9,8 +9,9 @@ JOBS ?= 2
 MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+COMMONROAD := commonroad-io==2026.1 protobuf==3.20.2 lxml iso3166 omegaconf
 
-.PHONY: demo studio test check format clean fuzz wheel lock help
+.PHONY: demo studio test check commonroad format clean fuzz wheel lock help
 
 help:
 	@sed -n 's/^#   //p' Makefile
@@ -53,7 +54,15 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check
+# commonroad-io needs a protobuf that the extra womd does not run with: it gets a folder that one test puts on its path.
+build/commonroad/.installed: Makefile $(VENV)/.made
+	rm -rf build/commonroad
+	$(PIP) install --no-deps --target build/commonroad $(COMMONROAD)
+	@touch $@
+
+commonroad: build/commonroad/.installed
+
+test: check commonroad
 	$(BIN)/pytest -n $(JOBS)
 
 # The wheel must hold all that it needs: it is tried in an environment and a folder that know nothing of this one.

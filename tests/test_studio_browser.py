@@ -284,7 +284,7 @@ def test_the_prior_and_a_drive(studio: StudioPage, pictures: Path) -> None:
 def test_several_agents_have_goals_of_their_own(studio: StudioPage, pictures: Path) -> None:
     studio.open("#scene=sumo/17")
     num_tokens = studio.get("app.about.joint.num_tokens")
-    first, second = "car-signal0north_to_signal0-17", "truck-signal0south_to_signal0-31"  # they leave the crossing apart
+    first, second = "car-signal0north_to_signal0-17", "truck-signal0south_to_signal0-31"  # they part
     ends = {}
     for agent in (first, second):
         found = f"app.scene.tracks.find((one) => one.id === {json.dumps(agent)})"

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from waycode.evaluation.familiarity import Detection
     from waycode.evaluation.forecast_report import ForecastReport
     from waycode.evaluation.guidance_report import GuidanceReport
-    from waycode.evaluation.joint import JointReport
+    from waycode.evaluation.joint_report import JointReport
     from waycode.evaluation.reconstruction_report import ReconstructionReport
     from waycode.evaluation.report import Estimate
     from waycode.objectives.registry import ObjectiveDescription, Parameter
@@ -370,6 +370,10 @@ def joint_table(report: "JointReport") -> RenderableType:
     names = list(next(reversed(report.rows.values())))
     title = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes ({report.num_episodes:,} episodes)"
     caption = "min: best of 6 of a beam of 64, mean: greedy search; ±: half of the 95 % interval over episodes"
+    if report.name == "joint-consistency":
+        caption = (
+            "guided: the agent with a goal; overlap recorded: if the others kept their recording; ±: half of the 95 %"
+        )
     table = _table(title, "", *(name.replace("_", " ") for name in names), caption=caption)
     for method, measures in report.rows.items():
         cells = [_interval(measures[name], digits=3) if name in measures else "-" for name in names]

@@ -5,7 +5,6 @@ that the event loop is free.
 """
 
 import asyncio
-import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from pathlib import Path
@@ -19,6 +18,7 @@ from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from waycode import __version__
+from waycode.dataset.files import parse_json
 from waycode.scene import WaycodeError
 from waycode.studio.catalogue import SceneFilter
 from waycode.studio.drive_messages import DriveReply, DriveRequest, DriveResult
@@ -283,7 +283,7 @@ async def _answer(studio: Studio, socket: WebSocket, inbox: _LatestMessage) -> N
 def _sequence(text: str) -> int:
     """The number of a request that failed; 0 if it has none."""
     try:
-        sequence = json.loads(text)["sequence"]
+        sequence = parse_json(text)["sequence"]
     except (ValueError, TypeError, KeyError):
         return 0
     return sequence if isinstance(sequence, int) else 0

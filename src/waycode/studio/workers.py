@@ -5,6 +5,7 @@ and the loop would wait for it.
 """
 
 import asyncio
+import atexit
 import gc
 import multiprocessing
 import pickle
@@ -74,6 +75,7 @@ class WorkerProcess:
         self._end()
         self._thread.shutdown(wait=True, cancel_futures=True)
         self._end()  # it may have been starting
+        atexit.unregister(self._end)
 
     def _end(self) -> None:
         if self._process is not None:
@@ -102,6 +104,9 @@ class WorkerProcess:
             self._process = context.Process(target=_serve, args=(theirs, self._make_desk), name=self._name)
             with numpy_with_one_thread():
                 self._process.start()
+            atexit.register(
+                self._end
+            )  # of a studio that nobody closes; else Python would wait for the process for ever
             theirs.close()
         return self._connection
 
