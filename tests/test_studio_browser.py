@@ -380,7 +380,7 @@ def test_a_scene_that_is_not_there_says_so(studio: StudioPage) -> None:
 def test_it_fits_the_screen(studio: StudioPage, size: str, pictures: Path) -> None:
     width, height = SIZES[size]
     studio.page.set_viewport_size({"width": width, "height": height})
-    studio.open("#scene=sumo-crossings/3&objective=left-turn+then+likelihood")
+    studio.open("#scene=sumo-crossings/9&objective=left-turn+then+likelihood")
     studio.settle()
     assert studio.page.evaluate("document.documentElement.scrollWidth") <= width
     theme = studio.page.evaluate("document.documentElement.dataset.theme")
