@@ -3,22 +3,37 @@
     .venv/bin/python benchmarks/studio.py [--clients 20] [--seconds 60]
 
 Each client has a live connection and asks for its next plan when the last has arrived. The benchmark starts its own
-server and stops it.
+server and stops it. Beside the server's event loop it watches one that does nothing: what that one stalls, the machine
+is to blame for.
 """
 
 import argparse
 import asyncio
 import json
+import os
 import subprocess
 import sys
 import time
 import urllib.request
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import numpy as np
 import websockets
 
 MAX_STALL_MS, MAX_GROWTH_MB = 50.0, 60.0
+IDLE_LOOP = """
+import asyncio, sys, time
+async def watch(seconds):
+    longest, end = 0.0, time.perf_counter() + seconds
+    while time.perf_counter() < end:
+        began = time.perf_counter()
+        await asyncio.sleep(0.02)
+        longest = max(longest, time.perf_counter() - began - 0.02)
+    print(1e3 * longest)
+asyncio.run(watch(float(sys.argv[1])))
+"""
 
 
 async def drag(address: str, number: int, *, until: float) -> tuple[list[float], list[str]]:
@@ -34,14 +49,15 @@ async def drag(address: str, number: int, *, until: float) -> tuple[list[float],
     uri = address.replace("http", "ws") + "api/v1/live"
     async with websockets.connect(uri, origin=address.rstrip("/")) as socket:  # type: ignore[arg-type]
         sequence = 0
-        while time.perf_counter() < until:
+        while sequence == 0 or time.perf_counter() < until:
             sequence += 1
             along_m = 15 + 10 * np.sin(sequence / 7 + number)
             plan = {"dataset": "sumo", "scene": number % 24, "objective": f"goal-point({along_m:.2f}, 0, frame=agent)"}
             began = time.perf_counter()
             await socket.send(json.dumps({"sequence": sequence, "plan": plan}))
-            reply = json.loads(await socket.recv())
+            text = await socket.recv()
             latencies_ms.append(1e3 * (time.perf_counter() - began))
+            reply = json.loads(text)
             if reply["plan"] is None or reply["sequence"] != sequence:
                 errors.append(str(reply["problem"]))
     return latencies_ms, errors
@@ -54,6 +70,7 @@ def status(address: str) -> dict[str, Any]:
 
 async def load(address: str, clients: int, seconds: float) -> bool:
     """Runs clients, prints what was measured, and says whether the targets were reached."""
+    await drag(address, 0, until=time.perf_counter())  # waits until the processes have loaded the model
     alone, _ = await drag(address, 0, until=time.perf_counter() + min(10.0, seconds / 4))
     print(
         f"one client: p50 {np.quantile(alone, 0.5):.0f} ms, p95 {np.quantile(alone, 0.95):.0f} ms, {len(alone)} plans"
@@ -62,6 +79,7 @@ async def load(address: str, clients: int, seconds: float) -> bool:
     await asyncio.gather(*(drag(address, number, until=warm) for number in range(clients)))
     before = status(address)
     until = time.perf_counter() + seconds
+    idle = subprocess.Popen([sys.executable, "-c", IDLE_LOOP, str(seconds)], stdout=subprocess.PIPE, text=True)
     results = await asyncio.gather(*(drag(address, number, until=until) for number in range(clients)))
     after = status(address)
     latencies_ms = np.concatenate([found for found, _ in results])
@@ -73,7 +91,8 @@ async def load(address: str, clients: int, seconds: float) -> bool:
         f"{len(errors)} errors {errors[:1]}"
     )
     print(
-        f"memory {before['memory_mb']:.0f} -> {after['memory_mb']:.0f} MB; longest stall {after['largest_stall_ms']} ms"
+        f"memory {before['memory_mb']:.0f} -> {after['memory_mb']:.0f} MB; stall {after['largest_stall_ms']} ms, "
+        f"of an idle loop beside it {float(idle.communicate()[0]):.0f} ms; load of the machine {os.getloadavg()[0]:.1f}"
     )
     reached = not errors and growth_mb < MAX_GROWTH_MB and after["largest_stall_ms"] < MAX_STALL_MS
     print(
@@ -82,19 +101,26 @@ async def load(address: str, clients: int, seconds: float) -> bool:
     return reached
 
 
+@contextmanager
+def running_studio() -> Iterator[tuple[str, int]]:
+    """The address and the process of a studio with the bundled scenes."""
+    command = [sys.executable, "-m", "waycode.cli", "studio", "--no-browser", "--port", "0"]
+    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
+        assert server.stdout is not None
+        try:
+            words = server.stdout.readline().split()
+            yield next(word for word in words if word.startswith("http://")), server.pid
+        finally:
+            server.terminate()
+
+
 def main() -> int:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--clients", type=int, default=20)
     parser.add_argument("--seconds", type=float, default=60)
     options = parser.parse_args()
-    command = [sys.executable, "-m", "waycode.cli", "studio", "--no-browser", "--port", "0"]
-    with subprocess.Popen(command, stdout=subprocess.PIPE, text=True) as server:
-        assert server.stdout is not None
-        try:
-            address = next(word for word in server.stdout.readline().split() if word.startswith("http://"))
-            return 0 if asyncio.run(load(address, options.clients, options.seconds)) else 1
-        finally:
-            server.terminate()
+    with running_studio() as (address, _):
+        return 0 if asyncio.run(load(address, options.clients, options.seconds)) else 1
 
 
 if __name__ == "__main__":

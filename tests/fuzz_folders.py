@@ -1,4 +1,4 @@
-"""What is fuzzed: our own files. Datasets, models, training runs, unfinished evaluations, indices of manoeuvres."""
+"""What is fuzzed: our own files. Datasets, models, training runs, unfinished evaluations, indices, drives."""
 
 import json
 import shutil
@@ -17,7 +17,7 @@ from scenes import small_scene
 from waycode.dataset.checks import check_dataset
 from waycode.dataset.dataset import INFO_FILE, Dataset, load_scene, write_dataset
 from waycode.dataset.files import sha256_of_file
-from waycode.dataset.storage import scenes_to_table
+from waycode.dataset.storage import scenes_to_table, write_shard
 from waycode.scene import WaycodeError
 
 
@@ -237,6 +237,35 @@ class IndexFile(Target):
                 index.find(prefix=entry.tokens)
             if len(index):
                 index.nearest(index.latents[0], 2)
+        except WaycodeError as error:
+            return refused(path, error)
+        return True
+
+
+class DriveFile(Target):
+    """Drives of `waycode simulate`, which the studio plays."""
+
+    def prepare(self) -> None:
+        import waycode as wc
+        from waycode.baselines import ConstantVelocity
+        from waycode.demo import bundled_dataset
+        from waycode.simulation.drive_file import Drive, save_drive
+        from waycode.simulation.rollout import SimulationConfig
+
+        scene, config = bundled_dataset()[0], SimulationConfig(horizon_s=0.5, keep_plans=True)
+        rollout = wc.simulate(scene, ConstantVelocity(), config=config)
+        save_drive(Drive.of(scene, rollout, planner="idm", traffic="replay"), self.folder / "whole.parquet")
+
+    def run(self, random: Random) -> bool:
+        from waycode.simulation.drive_file import drive_notes, load_drive
+
+        whole, path = self.folder / "whole.parquet", self.folder / "scene-000000.parquet"
+        notes = damaged_json({"drive": drive_notes(whole)}, random)
+        write_shard(path, [load_scene(whole)], metadata=notes if isinstance(notes, dict) else {"drive": notes})
+        if random.random() < 0.2:
+            path.write_bytes(damaged_bytes(path.read_bytes(), random))
+        try:
+            load_drive(path)
         except WaycodeError as error:
             return refused(path, error)
         return True

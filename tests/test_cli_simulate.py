@@ -4,17 +4,30 @@ import json
 from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
-from typing import get_args, get_type_hints
+from typing import Any, get_args, get_type_hints
 
 import pyarrow.parquet as pq
 import pytest
 
-from waycode import load_scene, save_scene
+from waycode.baselines import ConstantVelocity
 from waycode.cli import main
 from waycode.cli.simulate import Simulate
+from waycode.dataset.dataset import DatasetError, load_scene, save_scene
+from waycode.dataset.storage import write_shard
+from waycode.demo import bundled_dataset
 from waycode.evaluation import closed_loop
+from waycode.simulation.drive_file import (
+    DRIVES_FOLDER,
+    Drive,
+    drive_notes,
+    drive_path,
+    drive_paths,
+    load_drive,
+    save_drive,
+)
 from waycode.simulation.drivers import LatentConfig, PolicyConfig
 from waycode.simulation.registry import PLANNERS
+from waycode.simulation.rollout import SimulationConfig, simulate
 
 SAMPLES = str(Path(str(files("waycode"))) / "samples" / "sumo")
 OPTIONS = ["--planner", "constant-velocity", "--scenes", "2", "--horizon-s", "1.5"]
@@ -41,6 +54,49 @@ def test_sumo_does_not_drive_recorded_scenes(tmp_path: Path, capsys: pytest.Capt
     save_scene(replace(load_scene("sample", 0), rebuild=None), tmp_path / "recorded.parquet")
     assert main(["simulate", str(tmp_path / "recorded.parquet"), "--traffic", "sumo"]) == 2
     assert "needs generated scenes" in capsys.readouterr().err
+
+
+def test_every_drive_is_kept_with_its_score_over_time(tmp_path: Path) -> None:
+    assert main([*QUICK, "--out", str(tmp_path), "--worst", "0"]) == 0
+    rows = pq.read_table(tmp_path / "scores.parquet").to_pylist()
+    for row in rows:
+        path = drive_path(tmp_path / DRIVES_FOLDER, row["index"])
+        drive = load_drive(path)
+        assert (drive.planner, drive.traffic) == ("constant-velocity", "replay")
+        assert drive.score == pytest.approx(row["score"], abs=1e-4)
+        assert drive.scores[-1] == drive.score
+        assert drive.score_time_s == pytest.approx([0.5, 1.0, 1.5])
+        assert len(drive.speed_mps) == len(drive.expert_m) == len(drive.plans_m) + 1 == 16
+        recorded = bundled_dataset()[row["index"]]
+        assert load_scene(path).id == drive.scene.id == recorded.id
+        assert drive.scene.current_step == recorded.current_step
+    # A run with other scenes leaves no drive of this one behind.
+    assert main([*QUICK, "--scenes", "1", "--out", str(tmp_path), "--worst", "0"]) == 0
+    kept = pq.read_table(tmp_path / "scores.parquet").to_pylist()
+    assert drive_paths(tmp_path / DRIVES_FOLDER) == [drive_path(tmp_path / DRIVES_FOLDER, one["index"]) for one in kept]
+
+
+@pytest.mark.parametrize(
+    ("change", "sentence"),
+    [
+        ({"speed_mps": [1.0]}, "it has 1 speeds, expected"),
+        ({"score": float("nan")}, "not finite"),
+        ({"plans_m": [[[1.0]]]}, "cannot be read"),
+        ({"unknown": 1}, "unknown"),
+        ({"reasons": 3}, "cannot be read"),
+    ],
+)
+def test_a_damaged_drive_gets_one_sentence(tmp_path: Path, change: dict[str, Any], sentence: str) -> None:
+    path, scene = tmp_path / "scene-000000.parquet", bundled_dataset()[0]
+    rollout = simulate(scene, ConstantVelocity(), config=SimulationConfig(horizon_s=1.0))
+    save_drive(Drive.of(scene, rollout, planner="constant-velocity", traffic="replay"), path)
+    assert load_drive(path).scene.num_steps == scene.current_step + 11
+    write_shard(path, [load_scene(path)], metadata={"drive": {**drive_notes(path), **change}})
+    with pytest.raises(DatasetError, match=sentence):
+        load_drive(path)
+    save_scene(scene, path)
+    with pytest.raises(DatasetError, match="expected a drive of `waycode simulate --out`"):
+        load_drive(path)
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

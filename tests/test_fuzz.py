@@ -10,7 +10,7 @@ from fuzz_targets import TARGETS
 
 EXAMPLES = {
     "nuplanlog": 8, "nuplanmap": 4, "oddscenes": 8, "modelfolder": 15, "runfolder": 15, "datasetfolder": 20,
-    "studiorequests": 15,
+    "studiorequests": 15, "drivefile": 20,
 }  # fmt: skip
 
 

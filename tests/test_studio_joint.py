@@ -132,13 +132,13 @@ def test_without_a_joint_model_the_reason_is_told() -> None:
         assert about["joint"] is None
         assert "sumo-paper encodes every agent on its own" in about["joint_problem"]
         assert posted(client, "/plans", 422, objective="no-collision")["message"] == about["joint_problem"]
-    missing = Studio.open([], model="sumo-small", joint_model="not-there").about()
+    missing = Studio.open([], model="sumo-small", joint_model="not-there").about
     assert "not-there is neither" in str(missing.joint_problem)
 
 
 def test_a_plan_for_one_agent_tells_whether_it_is_satisfied() -> None:
-    with studio_client() as (studio, client):
+    with studio_client() as (_, client):
         reply = client.post(f"{API}/plans", json={**CROSSING, "objective": "left-turn"}).json()
-        plan = studio.plans.planner.encode(SCENE).plan("left-turn")
+    plan = Planner.from_pretrained("sumo-small").encode(SCENE).plan("left-turn")
     assert reply["satisfied"] is plan.satisfied is not None
     assert reply["message"] == plan.message

@@ -14,7 +14,7 @@ from schemathesis.specs.openapi.checks import positive_data_acceptance
 from studio_client import ADDRESS, studio_client
 
 HOST = {"host": ADDRESS.removeprefix("http://")}
-NUM_OPERATIONS = 15
+NUM_OPERATIONS = 16
 
 
 # schemathesis draws from Python's own random numbers, which hypothesis discourages.

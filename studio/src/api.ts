@@ -18,6 +18,7 @@ export type Candidate = Schemas["CandidateReply"];
 export type DrawRequest = Schemas["DrawRequest"];
 export type Draws = Schemas["DrawReply"];
 export type Drive = Schemas["DriveReply"];
+export type DriveResult = Schemas["DriveResult"];
 export type DriveRequest = Schemas["DriveRequest"];
 export type Problem = Schemas["Problem"];
 interface LiveReply {
@@ -83,6 +84,7 @@ export const server = {
   decode: (request: Schemas["DecodeRequest"]) => ask<PlanData>("/decode", request),
   encode: (request: Schemas["EncodeRequest"]) => ask<Schemas["CodeReply"]>("/encode", request),
   draw: (request: DrawRequest) => ask<Draws>("/draws", request),
+  keptDrive: (dataset: string, scene: number) => ask<DriveResult>(`${scenePath(dataset, scene)}/drive`),
   startDrive: (request: DriveRequest) => ask<Drive>("/drives", request),
   drive: (id: string) => ask<Drive>(`/drives/${id}`),
 };

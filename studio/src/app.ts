@@ -1,14 +1,13 @@
 /** The state of the page and everything that changes it. Panels listen; only the server computes. */
 
 import {
-  LivePlanner,
   server,
   ServerError,
   type About,
   type Candidate,
   type Draws,
   type Drive,
-  type DriveRequest,
+  type DriveResult,
   type ObjectiveInfo,
   type ObjectiveRow,
   type ParsedObjective,
@@ -16,17 +15,13 @@ import {
   type PlanRequest,
   type SceneData,
 } from "./api";
+import type { CopiedCode } from "./codes";
+import { openKeptDrive, startDrive } from "./drives";
+import { chooseJointAgent } from "./joint";
 import { goalsOf, rowsToText, withGoal, type Goal } from "./objective";
-import {
-  DEFAULT_SHOWN,
-  decodeState,
-  emptySpec,
-  encodeState,
-  type PageState,
-  type PlanSpec,
-  type SearchSettings,
-  type Shown,
-} from "./permalink";
+import { decodeState, encodeState, firstState, type PageState, type PlanSpec, type SearchSettings, type Shown } from "./permalink";
+import { PlanFlow } from "./plan-flow";
+import { drawFromPrior } from "./prior";
 import type { Theme } from "./ramp";
 import { Viewport, type Point } from "./viewport";
 
@@ -35,12 +30,11 @@ export type Topic = "scene" | "agent" | "objective" | "plan" | "pinned" | "time"
 
 const START_RADIUS_M = 36;
 const PARSE_DELAY_MS = 200;
-const LATENCIES_KEPT = 200;
 
 export class App {
   readonly viewport = new Viewport();
   readonly known: Map<string, ObjectiveInfo>;
-  readonly latencies_ms: number[] = []; // from a pointer that moves the goal to the drawn plan, the last ones
+  readonly flow: PlanFlow;
   state: PageState;
   scene: SceneData | null = null;
   rows: ObjectiveRow[] | null = []; // of the objective; null: it has brackets
@@ -52,28 +46,23 @@ export class App {
   highlighted: Candidate | null = null;
   highlightedDraw: number | null = null;
   draws: Draws | null = null;
-  drive: Drive | null = null;
-  copied: { tokens: number[]; levels: number; from: string } | null = null;
+  drive: Drive | null = null; // that was asked for here
+  driven: DriveResult | null = null; // the drive that is shown: its result, or one of `waycode simulate`
+  copied: CopiedCode | null = null;
   isLoading = true;
   isPlaying = false;
   theme: Theme;
   onNotice: (message: string, kind: "info" | "error") => void = () => {};
   private readonly listeners: [Set<Topic>, () => void][] = [];
-  private readonly live: LivePlanner;
   private parseTimer = 0;
-  private decodeNumber = 0;
-  private isGoalMoving = false;
 
   constructor(readonly about: About) {
     this.known = new Map(about.objectives.map((objective) => [objective.name, objective]));
     const stored = localStorage.getItem("theme");
     const preferred = matchMedia("(prefers-color-scheme: dark)").matches ? "dark" : "light";
     this.theme = stored === "dark" || stored === "light" ? stored : preferred;
-    this.state = decodeState(location.hash) ?? this.firstState();
-    this.live = new LivePlanner({
-      onPlan: (plan, began) => this.receivePlan(plan, began),
-      onProblem: (message) => this.receiveProblem(message),
-    });
+    this.state = decodeState(location.hash) ?? firstState(about.datasets);
+    this.flow = new PlanFlow(this);
     window.addEventListener("popstate", () => void this.restore());
   }
 
@@ -105,6 +94,11 @@ export class App {
     return this.isJoint ? this.state.agents : this.agent ? [this.agent] : [];
   }
 
+  /** The letter of an agent of a joint plan; null if it is none. */
+  letterOf(agent: string | null): string | null {
+    return agent !== null && this.state.agents.includes(agent) ? String.fromCharCode(65 + this.state.agents.indexOf(agent)) : null;
+  }
+
   /** The goals that can be dragged: one, or one for each agent of a joint plan. */
   get goals(): Goal[] {
     const goals = goalsOf(this.rows, this.known);
@@ -134,15 +128,11 @@ export class App {
   }
 
   get isDriveShown(): boolean {
-    return this.state.tab === "drive" && this.drive?.state === "done";
+    return this.state.tab === "drive" && this.driven !== null;
   }
 
-  async start(): Promise<void> {
-    await this.loadScene();
-  }
-
-  async openScene(dataset: string, scene: number): Promise<void> {
-    this.state = { ...this.state, dataset, scene, agent: null, agents: [], view: null, time_s: 0, pinned: null };
+  async openScene(dataset: string, scene: number, tab = this.state.tab): Promise<void> {
+    this.state = { ...this.state, dataset, scene, tab, agent: null, agents: [], view: null, time_s: 0, pinned: null, draws: null, drive: null };
     this.state.spec = { ...this.state.spec, tokens: null };
     // A point in one scene means nothing in another.
     if (this.rows === null || goalsOf(this.rows, this.known).length) this.setSpecObjective([], "");
@@ -158,8 +148,8 @@ export class App {
       this.onNotice(`${id} is not there now: only road users at time 0 can be planned for`, "error");
       return;
     }
-    if (this.isJoint) return this.chooseJointAgent(id);
-    this.state = { ...this.state, agent: id, pinned: null, spec: { ...this.state.spec, tokens: null } };
+    if (this.isJoint) return chooseJointAgent(this, id);
+    this.state = { ...this.state, agent: id, pinned: null, draws: null, spec: { ...this.state.spec, tokens: null } };
     if (this.goal) this.setSpecObjective([], "");
     this.pinnedPlan = null;
     this.draws = null;
@@ -168,47 +158,9 @@ export class App {
     this.replan();
   }
 
-  /** Plans for several agents, beginning with the chosen one, or for that one alone again. */
-  setJoint(isJoint: boolean): void {
-    if (isJoint === this.isJoint || !this.agent || (isJoint && !this.about.joint)) return;
-    this.state = { ...this.state, agent: this.agent, agents: isJoint ? [this.agent] : [] };
-    this.forgetPlans();
-    this.setSpecObjective([], "");
-    this.remember("push");
-    this.changed("agent", "draws", "pinned", "objective", "plan");
-    this.replan();
-  }
-
-  /** The goals of a joint plan that is left without an agent go with it. */
-  removeJointAgent(id: string): void {
-    const agents = this.state.agents.filter((agent) => agent !== id);
-    if (!agents.length) return this.setJoint(false);
-    this.state = { ...this.state, agents, agent: this.agent === id ? agents[0]! : this.agent };
-    this.forgetPlans();
-    const rows = (this.rows ?? []).filter((row) => row.agent !== id);
-    const kept = rows.map((row, index) => (index === 0 ? { ...row, joined: "first" as const } : row));
-    this.setSpecObjective(kept, rowsToText(kept, this.known));
-    this.remember("push");
-    this.changed("agent", "draws", "pinned", "objective");
-    this.replan();
-  }
-
-  private chooseJointAgent(id: string): void {
-    const isNew = !this.state.agents.includes(id);
-    if (isNew && this.state.agents.length >= this.about.limits.max_agents) {
-      this.onNotice(`A joint plan has at most ${this.about.limits.max_agents} agents: remove one first`, "error");
-      return;
-    }
-    this.state = { ...this.state, agent: id, agents: isNew ? [...this.state.agents, id] : this.state.agents };
-    if (isNew) this.forgetPlans();
-    this.remember("push");
-    this.changed("agent", "draws", "pinned", "objective");
-    if (isNew) this.replan();
-  }
-
   /** What was planned for other agents does not count any more. */
-  private forgetPlans(): void {
-    this.state = { ...this.state, pinned: null, spec: { ...this.state.spec, tokens: null } };
+  forgetPlans(): void {
+    this.state = { ...this.state, pinned: null, draws: null, spec: { ...this.state.spec, tokens: null } };
     this.pinnedPlan = this.draws = this.plan = null;
     this.prefixPlans = [];
   }
@@ -216,7 +168,7 @@ export class App {
   /** The goal was clicked, dragged or dropped; in a joint plan that of an agent, by default of the chosen one. */
   moveGoal(point: Point, phase: "click" | "drag" | "drop", time: number, agent: string | null = null): void {
     if (!this.agent) return;
-    this.isGoalMoving = phase === "drag";
+    this.flow.isGoalMoving = phase === "drag";
     if (this.isJoint && agent !== null && agent !== this.agent) {
       this.state = { ...this.state, agent };
       this.changed("agent");
@@ -261,43 +213,6 @@ export class App {
     this.replan();
   }
 
-  copyCode(): void {
-    const { plan, scene } = this;
-    if (!plan?.tokens || !scene) return;
-    this.copied = { tokens: plan.tokens, levels: plan.levels ?? 2, from: `${plan.agent} of ${scene.id}` };
-    this.changed("code");
-    this.onNotice(`Copied the code ${plan.tokens.join(" ")}. Open another scene or agent and paste it there.`, "info");
-  }
-
-  async copyRecordedCode(): Promise<void> {
-    const { levels } = this.state.spec.settings;
-    await this.guarded(async () => {
-      const code = await server.encode({ ...this.choice(), levels });
-      this.copied = { ...code, from: `the recorded path of ${this.agent}` };
-      this.setTokens(code.tokens, code.levels);
-      this.changed("code");
-    });
-  }
-
-  pasteCode(): void {
-    if (this.copied) this.setTokens(this.copied.tokens, this.copied.levels);
-  }
-
-  pin(): void {
-    if (!this.plan) return;
-    this.state = { ...this.state, pinned: structuredClone(this.state.spec) };
-    this.pinnedPlan = this.plan;
-    this.remember("push");
-    this.changed("pinned");
-  }
-
-  unpin(): void {
-    this.state = { ...this.state, pinned: null };
-    this.pinnedPlan = null;
-    this.remember("push");
-    this.changed("pinned");
-  }
-
   setTime(time_s: number): void {
     const [first, last] = this.timeRange;
     this.state.time_s = Math.min(last, Math.max(first, time_s));
@@ -331,10 +246,10 @@ export class App {
   }
 
   fitView(): void {
-    const track = this.scene?.tracks.find((one) => one.id === this.agent);
     const now = this.scene?.current_step ?? 0;
-    const centre = track && track.x_m[now] !== null ? { x: track.x_m[now]!, y: track.y_m[now]! } : { x: 0, y: 0 };
-    this.viewport.fit(centre, START_RADIUS_M);
+    const tracks = this.scene?.tracks.filter((one) => this.planned.includes(one.id) && one.x_m[now] !== null) ?? [];
+    const points: Point[] = tracks.map((one) => ({ x: one.x_m[now]!, y: one.y_m[now]! }));
+    this.viewport.fitAll(this.isJoint ? [...points, ...this.goals] : points, START_RADIUS_M);
     this.state.view = null;
     this.remember("replace");
     this.changed("look");
@@ -343,34 +258,6 @@ export class App {
   hover(candidate: Candidate | null): void {
     this.highlighted = candidate;
     this.changed("hover");
-  }
-
-  async drawFromPrior(request: { how: "samples" | "most-likely"; count: number; seed: number; temperature: number }): Promise<void> {
-    await this.guarded(async () => {
-      this.draws = await server.draw({ ...this.choice(), ...request });
-      this.highlightedDraw = null;
-      this.changed("draws");
-    });
-  }
-
-  async startDrive(request: Omit<DriveRequest, "dataset" | "scene">): Promise<void> {
-    await this.guarded(async () => {
-      this.drive = await server.startDrive({ dataset: this.state.dataset, scene: this.state.scene, ...request });
-      this.changed("drive");
-      while (this.drive && (this.drive.state === "waiting" || this.drive.state === "running")) {
-        await new Promise((resume) => setTimeout(resume, 300));
-        const { id } = this.drive;
-        const update = await server.drive(id);
-        if (this.drive?.id !== id) return;
-        this.drive = update;
-        this.changed("drive");
-      }
-      if (this.drive?.state === "done") {
-        this.setTime(0);
-        this.isPlaying = true;
-        this.changed("drive", "time");
-      }
-    });
   }
 
   /** The request of a plan that was searched for. */
@@ -401,22 +288,6 @@ export class App {
     else history.replaceState(null, "", address);
   }
 
-  private firstState(): PageState {
-    const dataset = this.about.datasets[0]?.name ?? "";
-    return {
-      dataset,
-      scene: dataset === "sumo-crossings" ? 3 : 0, // a crossing where every way is open
-      agent: null,
-      agents: [],
-      spec: emptySpec(),
-      pinned: null,
-      time_s: 0,
-      view: null,
-      tab: "plan",
-      shown: { ...DEFAULT_SHOWN },
-    };
-  }
-
   private async restore(): Promise<void> {
     const state = decodeState(location.hash);
     if (!state) return;
@@ -428,10 +299,10 @@ export class App {
     this.changed("agent", "objective", "pinned", "time", "look", "tab");
   }
 
-  private async loadScene(): Promise<void> {
+  async loadScene(): Promise<void> {
     const { dataset, scene } = this.state;
     this.isLoading = true;
-    this.plan = this.drive = this.draws = this.highlighted = null;
+    this.plan = this.drive = this.driven = this.draws = this.highlighted = null;
     this.planProblem = null;
     this.changed("scene");
     try {
@@ -458,7 +329,7 @@ export class App {
     this.changed("scene", "agent", "objective", "time", "draws", "drive", "tab");
     if (this.state.view) this.showView(this.state.view);
     else this.fitView();
-    await this.restorePlan();
+    await Promise.all([this.restorePlan(), openKeptDrive(this)]);
   }
 
   private showView(view: { x: number; y: number; scale: number }): void {
@@ -482,9 +353,12 @@ export class App {
       });
     }
     this.changed("pinned");
+    const { draws, drive } = this.state;
+    if (draws) await drawFromPrior(this, draws);
+    if (drive && !this.drive && !this.scene?.has_drive) void startDrive(this, drive, false);
   }
 
-  private setSpecObjective(rows: ObjectiveRow[], text: string): void {
+  setSpecObjective(rows: ObjectiveRow[], text: string): void {
     this.rows = rows;
     this.objectiveProblem = null;
     this.state.spec = { ...this.state.spec, objective: text };
@@ -511,77 +385,9 @@ export class App {
     this.replan();
   }
 
+
   /** Plans anew. `began` is when the user asked for it. */
   replan(began = performance.now()): void {
-    if (!this.scene || !this.agent) return;
-    const { spec } = this.state;
-    this.highlighted = null;
-    if (spec.tokens) {
-      const { tokens, settings } = spec;
-      return void this.decode(() => server.decode({ ...this.choice(), tokens, levels: settings.levels }), began);
-    }
-    if (spec.objective && !this.objectiveProblem) return this.live.request(this.request(), began);
-    if (!spec.objective && this.model.has_prior) {
-      // Without an objective: what the model expects. There are too many joint codes to rate them all: a search.
-      return void this.decode(async () => {
-        if (this.isJoint) return { ...(await server.plan({ ...this.request(emptySpec()), objective: "likelihood", with_search: false })), objective: null };
-        const { plans } = await server.draw({ ...this.choice(), how: "most-likely", count: 1, seed: 0, temperature: 1 });
-        return plans[0]!;
-      }, began);
-    }
-    this.plan = null;
-    this.changed("plan");
+    this.flow.replan(began);
   }
-
-  private async decode(ask: () => Promise<PlanData>, began: number): Promise<void> {
-    const number = ++this.decodeNumber;
-    this.live.forget();
-    try {
-      const plan = await ask();
-      if (number === this.decodeNumber) this.receivePlan(plan, began);
-    } catch (error) {
-      if (!(error instanceof ServerError)) throw error;
-      if (number === this.decodeNumber) this.receiveProblem(error.message);
-    }
-  }
-
-  private receivePlan(plan: PlanData, began: number): void {
-    if ([plan.agent, ...plan.others.map((other) => other.agent)].join("\n") !== this.planned.join("\n")) return; // of other agents
-    this.decodeNumber++;
-    this.plan = plan;
-    this.planProblem = null;
-    this.prefixPlans = [];
-    this.changed("plan");
-    if (plan.search.length === 0 && plan.tokens) void this.decodePrefixes(plan, plan.tokens);
-    if (this.isGoalMoving) {
-      requestAnimationFrame(() => {
-        this.latencies_ms.push(performance.now() - began);
-        this.latencies_ms.splice(0, this.latencies_ms.length - LATENCIES_KEPT);
-      });
-    }
-  }
-
-  private async decodePrefixes(plan: PlanData, tokens: number[]): Promise<void> {
-    const levels = plan.levels ?? 2;
-    const shorter = tokens.slice(1).map((_, index) => server.decode({ ...this.choice(), tokens: tokens.slice(0, index + 1), levels }));
-    await this.guarded(async () => {
-      const plans = [...(await Promise.all(shorter)), plan];
-      if (this.plan !== plan) return; // there is another plan meanwhile
-      this.prefixPlans = plans;
-      this.changed("plan");
-    });
-  }
-
-  private receiveProblem(message: string): void {
-    this.plan = null;
-    this.planProblem = message;
-    this.changed("plan");
-  }
-}
-
-/** A quantile of some numbers; null if there are none. */
-export function quantile(values: number[], share: number): number | null {
-  if (!values.length) return null;
-  const sorted = [...values].sort((a, b) => a - b);
-  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
 }

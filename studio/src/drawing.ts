@@ -1,4 +1,4 @@
-/** Drawing on a canvas: the map and road users in metres, lines and marks in pixels. */
+/** Drawing on a canvas: road users in metres, lines and marks in pixels. The map is in map-drawing.ts. */
 
 import type { Candidate, PlanData, SceneData, Track } from "./api";
 import { costColour, rankShare, type Theme } from "./ramp";
@@ -12,188 +12,13 @@ export interface Ink {
   palette: Palette;
   theme: Theme;
   ratio: number; // device pixels per pixel
+  markScale: number; // size of dots and lines; small scenes have smaller ones
 }
 
 /** The trajectory of an agent: of a plan, or of another agent of a joint plan. */
 export type Planned = Pick<PlanData, "agent" | "trajectory">;
 
-type Line = { x_m: number[]; y_m: number[] };
-
-function trace(path: Path2D, line: Line, close = false): void {
-  line.x_m.forEach((x, index) => (index === 0 ? path.moveTo(x, line.y_m[0]!) : path.lineTo(x, line.y_m[index]!)));
-  if (close) path.closePath();
-}
-
-function pathOf(lines: Line[], close = false): Path2D {
-  const path = new Path2D();
-  for (const line of lines) trace(path, line, close);
-  return path;
-}
-
-/** The static map of a scene, traced once. */
-export class MapPaths {
-  private readonly lanes = new Map<number, { road: Path2D; bike: Path2D; route: Path2D }>();
-  private readonly paint: { path: Path2D; yellow: boolean; style: string }[];
-  private readonly edges: Path2D;
-  private readonly areas: Path2D;
-  private readonly driveways: Path2D;
-  private readonly bumps: Path2D;
-  private readonly crosswalks: { outline: Path2D; axis: Path2D; width: number }[];
-
-  constructor(private readonly scene: SceneData) {
-    const { map } = scene;
-    for (const lane of map.lanes) {
-      const width = Math.round(lane.width_m * 10) / 10;
-      let paths = this.lanes.get(width);
-      if (!paths) this.lanes.set(width, (paths = { road: new Path2D(), bike: new Path2D(), route: new Path2D() }));
-      trace(lane.is_bike ? paths.bike : paths.road, lane);
-      if (lane.on_route) trace(paths.route, lane);
-    }
-    this.paint = map.road_lines.map((line) => ({ path: pathOf([line]), yellow: line.colour === "yellow", style: line.style }));
-    this.edges = pathOf(map.road_edges);
-    this.areas = pathOf(map.drivable_areas, true);
-    this.driveways = pathOf(map.driveways, true);
-    this.bumps = pathOf(map.speed_bumps, true);
-    this.crosswalks = map.crosswalks.map(crosswalk);
-  }
-
-  draw(ink: Ink, step: number, detail: "full" | "faint"): void {
-    const { context, palette } = ink;
-    worldTransform(ink);
-    context.lineJoin = "round";
-    context.fillStyle = palette["driveway"]!;
-    context.fill(this.driveways);
-    context.fillStyle = context.strokeStyle = palette["asphalt"]!;
-    context.fill(this.areas);
-    for (const [width, { road }] of this.lanes) {
-      context.lineWidth = width + 0.8; // closes the seams between neighbouring lanes
-      context.stroke(road);
-    }
-    context.strokeStyle = palette["bike_lane"]!;
-    for (const [width, { bike }] of this.lanes) {
-      context.lineWidth = width;
-      context.stroke(bike);
-    }
-    if (detail === "full") {
-      this.drawRoute(ink);
-      this.drawPaint(ink);
-    }
-    context.strokeStyle = palette["road_edge"]!;
-    context.lineWidth = Math.max(0.22, 0.8 / ink.viewport.scale);
-    context.stroke(this.edges);
-    if (detail === "full") {
-      this.drawSigns(ink);
-      this.drawSignals(ink, step);
-    }
-  }
-
-  private drawRoute({ context, palette }: Ink): void {
-    context.save();
-    context.strokeStyle = palette["route"]!;
-    context.globalAlpha = 0.3;
-    for (const [width, { route }] of this.lanes) {
-      context.lineWidth = width * 0.9;
-      context.stroke(route);
-    }
-    context.restore();
-  }
-
-  private drawPaint({ context, palette, viewport }: Ink): void {
-    const thin = Math.max(0.16, 0.7 / viewport.scale);
-    context.save();
-    for (const { outline, axis, width } of this.crosswalks) {
-      context.save();
-      context.fillStyle = palette["asphalt"]!;
-      context.fill(outline);
-      context.clip(outline);
-      context.strokeStyle = palette["white_paint"]!;
-      context.globalAlpha = 0.85;
-      context.lineWidth = width;
-      context.setLineDash([0.55, 0.55]); // dashes of a line as wide as the crosswalk are its stripes
-      context.stroke(axis);
-      context.restore();
-    }
-    context.fillStyle = palette["speed_bump"]!;
-    context.globalAlpha = 0.4;
-    context.fill(this.bumps);
-    context.globalAlpha = 0.9;
-    for (const { path, yellow, style } of this.paint) {
-      const isDouble = style.startsWith("double");
-      context.setLineDash(style.endsWith("broken") ? [3, 4.5] : []);
-      context.strokeStyle = palette[yellow ? "yellow_paint" : "white_paint"]!;
-      context.lineWidth = isDouble ? 3 * thin : thin;
-      context.stroke(path);
-      if (isDouble) {
-        context.strokeStyle = palette["asphalt"]!;
-        context.lineWidth = thin;
-        context.stroke(path);
-      }
-    }
-    context.restore();
-  }
-
-  private drawSigns({ context, palette, viewport }: Ink): void {
-    const { x_m: xs, y_m: ys } = this.scene.map.stop_signs;
-    const radius = Math.max(1.1, 4 / viewport.scale);
-    xs.forEach((x, index) => {
-      const octagon = new Path2D();
-      for (let corner = 0; corner < 8; corner++) {
-        const angle = ((corner + 0.5) * Math.PI) / 4;
-        octagon.lineTo(x + radius * Math.cos(angle), ys[index]! + radius * Math.sin(angle));
-      }
-      octagon.closePath();
-      context.fillStyle = palette["stop_sign"]!;
-      context.fill(octagon);
-      context.strokeStyle = palette["white_paint"]!;
-      context.lineWidth = radius / 5;
-      context.stroke(octagon);
-    });
-  }
-
-  private drawSignals({ context, palette, viewport }: Ink, step: number): void {
-    const thick = Math.max(0.8, 3 / viewport.scale);
-    for (const signal of this.scene.signals) {
-      const state = signal.states[Math.min(signal.states.length - 1, Math.round(step))] ?? "unknown";
-      const half = Math.max(0.8, signal.width_m / 2 - 0.5);
-      const [across, along] = [-Math.sin(signal.heading_rad) * half, Math.cos(signal.heading_rad) * half];
-      context.beginPath();
-      context.moveTo(signal.x_m + across, signal.y_m + along);
-      context.lineTo(signal.x_m - across, signal.y_m - along);
-      context.lineCap = "round";
-      context.strokeStyle = palette["ground"]!;
-      context.lineWidth = thick * 1.5;
-      context.stroke();
-      context.strokeStyle = palette[`signal_${state}`]!;
-      context.lineWidth = thick;
-      context.stroke();
-    }
-    context.lineCap = "butt";
-  }
-}
-
-/** A crosswalk as its outline and the line along which people walk. */
-function crosswalk(polygon: Line): { outline: Path2D; axis: Path2D; width: number } {
-  const { x_m: xs, y_m: ys } = polygon;
-  let [longest, angle] = [0, 0];
-  xs.forEach((x, index) => {
-    const next = (index + 1) % xs.length;
-    const length = Math.hypot(xs[next]! - x, ys[next]! - ys[index]!);
-    if (length > longest) [longest, angle] = [length, Math.atan2(ys[next]! - ys[index]!, xs[next]! - x)];
-  });
-  const along = xs.map((x, index) => x * Math.cos(angle) + ys[index]! * Math.sin(angle));
-  const across = xs.map((x, index) => -x * Math.sin(angle) + ys[index]! * Math.cos(angle));
-  const [first, last] = [Math.min(...along), Math.max(...along)];
-  const [right, left] = [Math.min(...across), Math.max(...across)];
-  const middle = (right + left) / 2;
-  const at = (distance: number) => ({
-    x: distance * Math.cos(angle) - middle * Math.sin(angle),
-    y: distance * Math.sin(angle) + middle * Math.cos(angle),
-  });
-  const axis = new Path2D();
-  axis.moveTo(at(first + 0.25).x, at(first + 0.25).y);
-  axis.lineTo(at(last).x, at(last).y);
-  return { outline: pathOf([polygon], true), axis, width: left - right };
-}
+export type Line = { x_m: number[]; y_m: number[] };
 
 export function worldTransform({ context, viewport, ratio }: Ink): void {
   const scale = ratio * viewport.scale;
@@ -288,12 +113,12 @@ export function strokeLine(
   context.setLineDash(style.dash ?? []);
   if (style.casing) {
     context.strokeStyle = ink.palette["halo"]!;
-    context.lineWidth = style.width + 3;
+    context.lineWidth = style.width * ink.markScale + 3;
     context.stroke(path);
   }
   context.globalAlpha = style.alpha ?? 1;
   context.strokeStyle = style.colour;
-  context.lineWidth = style.width;
+  context.lineWidth = style.width * ink.markScale;
   context.stroke(path);
   context.restore();
 }
@@ -303,12 +128,12 @@ export function dot(ink: Ink, x: number, y: number, radius: number, colour: stri
   screenTransform(ink);
   const point = viewport.toScreen(x, y);
   context.beginPath();
-  context.arc(point.x, point.y, radius, 0, 2 * Math.PI);
+  context.arc(point.x, point.y, radius * ink.markScale, 0, 2 * Math.PI);
   context.fillStyle = colour;
   context.fill();
   if (casing) {
     context.strokeStyle = palette["halo"]!;
-    context.lineWidth = 1.5;
+    context.lineWidth = 1.5 * ink.markScale;
     context.stroke();
   }
 }
@@ -391,6 +216,24 @@ export function drawJointCandidate(
   for (const [index, one] of agents.entries()) {
     if (starts[index]) drawCandidate(ink, starts[index], one, count, { ...style, alpha });
   }
+}
+
+/** A letter in a disc: which agent of a joint plan this is. */
+export function badge(ink: Ink, x: number, y: number, letter: string, colour: string): void {
+  const { context, viewport, palette } = ink;
+  screenTransform(ink);
+  const point = viewport.toScreen(x, y);
+  context.beginPath();
+  context.arc(point.x, point.y, 8, 0, 2 * Math.PI);
+  context.fillStyle = palette["halo"]!;
+  context.fill();
+  context.strokeStyle = colour;
+  context.lineWidth = 2;
+  context.stroke();
+  context.font = "700 10px system-ui, sans-serif";
+  context.textAlign = "center";
+  context.fillStyle = palette["ink"]!;
+  context.fillText(letter, point.x, point.y + 3.5);
 }
 
 /** The goal: a ring with a cross, big enough to grab. */

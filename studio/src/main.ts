@@ -41,7 +41,7 @@ function page(app: App): HTMLElement {
   const frameOf = (isPinned: boolean): Frame | null => {
     const { scene, state: shownState, plan } = app;
     if (!scene) return null;
-    const drive = app.isDriveShown ? app.drive!.result! : null;
+    const drive = app.isDriveShown ? app.driven! : null;
     const { shown } = shownState;
     const isPrior = shownState.tab === "prior" && app.draws !== null && !isPinned;
     const steps = isPinned || isPrior || shown.candidates === "none" || !plan ? [] : plan.search.filter((one) => shown.candidates === "all" || one.depth === shown.candidates);
@@ -59,7 +59,9 @@ function page(app: App): HTMLElement {
       highlighted: isPinned || drive ? null : app.highlighted,
       samples: isPrior && !drive ? app.draws!.plans.map((one, index) => ({ plan: one, share: app.draws!.counts[index]! / total })) : [],
       highlightedSample: app.highlightedDraw,
+      letterOf: (agent) => (drive ? null : app.letterOf(agent)),
       goals: isPinned || drive || shownState.spec.tokens ? [] : app.goals,
+      expert: drive?.expert ?? null,
       drivenPlan: drive ? (drive.plans[Math.min(later, drive.plans.length - 1)] ?? null) : null,
       band: shown.band,
       recorded: shown.recorded,
@@ -147,11 +149,14 @@ function layerSwitches(app: App): HTMLElement {
       fill(candidates, h("option", { value: "all" }, "all candidates"), ...ofTokens, h("option", { value: "none" }, "plan only"));
     }
     candidates.value = String(app.state.shown.candidates);
+    candidates.hidden = app.isDriveShown; // a drive is not searched for
+    for (const { name, box } of boxes) box.parentElement!.hidden = app.isDriveShown && name === "band";
     for (const { name, box } of boxes) box.checked = app.state.shown[name];
   };
-  app.listen(["look", "scene", "agent"], update);
+  const labels = boxes.map(({ name, box }) => h("label", {}, box, { band: "uncertainty", recorded: "recorded", names: "names" }[name]));
+  app.listen(["look", "scene", "agent", "drive", "tab"], update);
   update();
-  return h("div", { class: "layers" }, candidates, ...boxes.map(({ name, box }) => h("label", {}, box, { band: "uncertainty", recorded: "recorded", names: "names" }[name])));
+  return h("div", { class: "layers" }, candidates, ...labels);
 }
 
 function zoomButtons(app: App): HTMLElement {
@@ -220,7 +225,7 @@ async function start(): Promise<void> {
     const app = new App(await server.about());
     fill(root, page(app));
     Object.assign(window, { waycodeStudio: app }); // for the browser test, and for the curious
-    await app.start();
+    await app.loadScene();
   } catch (error) {
     const message = error instanceof ServerError ? error.message : `The page failed: ${String(error)}`;
     fill(root, h("div", { class: "boot" }, h("p", {}, message), h("button", { onclick: () => location.reload() }, "Try again")));

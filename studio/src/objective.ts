@@ -82,7 +82,9 @@ export function withGoal(
   const index = (rows ?? []).findIndex((row) => row.agent === agent && hasPoint(row, known.get(row.name)));
   if (agent !== null && (!rows?.length || index < 0)) {
     const added = { ...newRow("goal-point", rows?.length ? "+" : "first", point), agent };
-    return rows?.length ? [...rows, added] : [added, { ...newRow("no-collision", "+"), is_for_all: true }];
+    if (!rows?.length) return [added, { ...newRow("no-collision", "+"), is_for_all: true }];
+    const place = rows.map((row) => row.agent !== null).lastIndexOf(true) + 1 || rows.length; // goals together, rules for all after them
+    return [...rows.slice(0, place), added, ...rows.slice(place)];
   }
   if (rows === null || index < 0) return [newRow("goal-point", "first", point)];
   return rows.map((row, place) =>

@@ -27,7 +27,23 @@ export interface PageState {
   time_s: number;
   view: { x: number; y: number; scale: number } | null;
   tab: "plan" | "prior" | "drive";
+  draws: DrawSettings | null; // what was drawn from the prior
+  drive: DriveSettings | null; // what was driven
   shown: Shown;
+}
+
+/** Draws from the prior; the names are those of the API. */
+export interface DrawSettings {
+  how: "samples" | "most-likely";
+  count: number;
+  seed: number;
+  temperature: number;
+}
+
+/** Who drives; the server knows the names. */
+export interface DriveSettings {
+  driver: string;
+  traffic: string;
 }
 
 /** What the canvas draws beside the plan. */
@@ -52,6 +68,25 @@ export function emptySpec(): PlanSpec {
   return { objective: "", tokens: null, settings: { ...DEFAULT_SETTINGS } };
 }
 
+/** What is shown at first. */
+export function firstState(datasets: { name: string; has_drives: boolean }[]): PageState {
+  const first = datasets[0];
+  return {
+    dataset: first?.name ?? "",
+    scene: first?.name === "sumo-crossings" ? 3 : 0, // a crossing where every way is open
+    agent: null,
+    agents: [],
+    spec: emptySpec(),
+    pinned: null,
+    time_s: 0,
+    view: null,
+    tab: first?.has_drives ? "drive" : "plan",
+    draws: null,
+    drive: null,
+    shown: { ...DEFAULT_SHOWN },
+  };
+}
+
 export function encodeState(state: PageState): string {
   const words = new URLSearchParams();
   words.set("scene", `${state.dataset}/${state.scene}`);
@@ -61,6 +96,8 @@ export function encodeState(state: PageState): string {
   if (state.pinned) words.set("pinned", new URLSearchParams(specWords(state.pinned)).toString() || "nothing");
   if (state.time_s !== 0) words.set("time", String(Number(state.time_s.toFixed(1))));
   if (state.tab !== "plan") words.set("tab", state.tab);
+  if (state.draws) words.set("draws", [state.draws.how, state.draws.count, state.draws.seed, state.draws.temperature].join(","));
+  if (state.drive) words.set("drive", [state.drive.driver, state.drive.traffic].join(","));
   if (state.shown.candidates !== "all") words.set("candidates", String(state.shown.candidates));
   for (const name of ["band", "recorded"] as const) if (!state.shown[name]) words.set(name, "off");
   if (state.shown.names) words.set("names", "on");
@@ -91,6 +128,8 @@ export function decodeState(hash: string): PageState | null {
     pinned: pinned === null ? null : decodeSpec(new URLSearchParams(pinned === "nothing" ? "" : pinned)),
     time_s: finiteOr(words.get("time"), 0),
     tab: tab === "prior" || tab === "drive" ? tab : "plan",
+    draws: decodeDraws(words.get("draws")),
+    drive: decodeDrive(words.get("drive")),
     shown: {
       candidates: candidates === "none" ? "none" : candidates ? Math.max(1, Math.round(finiteOr(candidates, 1))) : "all",
       band: words.get("band") !== "off",
@@ -99,6 +138,22 @@ export function decodeState(hash: string): PageState | null {
     },
     view: view.length === 3 && view.every(Number.isFinite) && scale! > 0 ? { x: x!, y: y!, scale: scale! } : null,
   };
+}
+
+function decodeDraws(text: string | null): DrawSettings | null {
+  if (text === null) return null;
+  const [how, count, seed, temperature] = text.split(",");
+  return {
+    how: how === "most-likely" ? how : "samples",
+    count: within(count ?? null, 1, 64, 24),
+    seed: within(seed ?? null, 0, 2 ** 31 - 1, 0),
+    temperature: Math.min(100, Math.max(0.1, finiteOr(temperature ?? null, 1))),
+  };
+}
+
+function decodeDrive(text: string | null): DriveSettings | null {
+  const [driver, traffic] = text?.split(",") ?? [];
+  return driver && traffic ? { driver, traffic } : null;
 }
 
 function specWords(spec: PlanSpec): [string, string][] {

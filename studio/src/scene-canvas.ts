@@ -3,8 +3,8 @@
 import type { Candidate, PlanData, SceneData, Track } from "./api";
 import { h } from "./dom";
 import {
+  badge,
   boxAt,
-  clear,
   dot,
   drawBand,
   drawBox,
@@ -13,7 +13,6 @@ import {
   drawPlan,
   drawScale,
   label,
-  MapPaths,
   perAgent,
   plansOf,
   startsOf,
@@ -21,6 +20,7 @@ import {
   type Ink,
   type Palette,
 } from "./drawing";
+import { MapLayer } from "./map-drawing";
 import type { Goal } from "./objective";
 import type { Theme } from "./ramp";
 import { distanceTo, inBox, type Point, type Viewport } from "./viewport";
@@ -43,6 +43,8 @@ export interface Frame {
   samples: { plan: PlanData; share: number }[];
   highlightedSample: number | null;
   goals: Goal[];
+  letterOf(agent: string | null): string | null; // in a joint plan
+  expert: { x_m: number[]; y_m: number[] } | null; // of a drive: where the ego was recorded to go
   drivenPlan: { x_m: number[]; y_m: number[] } | null;
   band: boolean;
   recorded: boolean;
@@ -62,8 +64,7 @@ export class SceneCanvas {
   private readonly context: CanvasRenderingContext2D;
   private readonly tooltip: HTMLDivElement;
   private readonly pointers = new Map<number, Point>();
-  private paths: MapPaths | null = null;
-  private pathsOf: SceneData | null = null;
+  private readonly map = new MapLayer();
   private frame: Frame | null = null;
   private pressed: { x: number; y: number; goal: Goal | null; hasMoved: boolean } | null = null;
   private hoveredTrack: Track | null = null;
@@ -107,15 +108,11 @@ export class SceneCanvas {
   draw(): void {
     const { frame } = this;
     if (!frame || this.canvas.width === 0) return;
-    if (this.pathsOf !== frame.scene) {
-      this.paths = new MapPaths(frame.scene);
-      this.pathsOf = frame.scene;
-    }
-    const ink: Ink = { context: this.context, viewport: this.viewport, ratio: window.devicePixelRatio || 1, ...this.look() };
-    clear(ink);
-    this.paths!.draw(ink, frame.step, "full");
+    const ink: Ink = { context: this.context, viewport: this.viewport, ratio: window.devicePixelRatio || 1, markScale: 1, ...this.look() };
+    this.map.draw(ink, frame.scene, frame.step, "full");
     const starts = startsOf(frame.scene, frame.plan ? plansOf(frame.plan).map((one) => one.agent) : frame.planned);
-    if (frame.recorded) {
+    if (frame.recorded && frame.expert) drawRecordedLine(ink, frame.expert);
+    else if (frame.recorded) {
       for (const track of frame.scene.tracks) if (frame.planned.includes(track.id)) drawRecorded(ink, frame.scene, track);
     }
     if (frame.plan && frame.band) {
@@ -141,7 +138,9 @@ export class SceneCanvas {
     this.drawTracks(ink, frame);
     for (const goal of frame.goals) {
       drawGoal(ink, goal, this.pressed?.goal?.agent === goal.agent && this.pressed.goal !== null);
-      if (frame.planned.length > 1) label(ink, goal.x, goal.y + 8 / this.viewport.scale, goal.agent ?? "");
+      const letter = frame.letterOf(goal.agent);
+      const aside = 13 / this.viewport.scale;
+      if (letter) badge(ink, goal.x + aside, goal.y + aside, letter, ink.palette["goal"]!);
     }
     drawScale(ink);
   }
@@ -167,6 +166,8 @@ export class SceneCanvas {
       if (!box) continue;
       const colour = ink.palette[frame.planned.includes(track.id) ? "ego" : track.kind]!;
       drawBox(ink, box, { colour, kind: track.kind, isSelected: track.id === frame.agent });
+      const letter = frame.letterOf(track.id);
+      if (letter) badge(ink, box.x, box.y, letter, ink.palette["ego"]!);
       if (frame.names || track === this.hoveredTrack) label(ink, box.x, box.y + box.width / 2, track.id);
     }
     const later = frame.step - frame.scene.current_step;
@@ -298,6 +299,10 @@ export class SceneCanvas {
 function drawRecorded(ink: Ink, scene: SceneData, track: Track): void {
   const known = track.x_m.map((_, step) => step).filter((step) => step >= scene.current_step && track.x_m[step] !== null);
   const line = { x_m: known.map((step) => track.x_m[step]!), y_m: known.map((step) => track.y_m[step]!) };
+  drawRecordedLine(ink, line);
+}
+
+function drawRecordedLine(ink: Ink, line: { x_m: number[]; y_m: number[] }): void {
   if (line.x_m.length > 1) strokeLine(ink, line, { colour: ink.palette["recorded"]!, width: 2.5, dash: [1, 6], alpha: 0.95 });
 }
 

@@ -44,6 +44,26 @@ export interface paths {
         patch?: never;
         trace?: never;
     };
+    "/api/v1/objectives/parse": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        get?: never;
+        put?: never;
+        /**
+         * Parse
+         * @description What the registry's parser makes of an objective.
+         */
+        post: operations["parse_api_v1_objectives_parse_post"];
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
     "/api/v1/scenes": {
         parameters: {
             query?: never;
@@ -76,6 +96,26 @@ export interface paths {
          * @description A whole scene, to draw.
          */
         get: operations["one_scene_api_v1_scenes__dataset___scene__get"];
+        put?: never;
+        post?: never;
+        delete?: never;
+        options?: never;
+        head?: never;
+        patch?: never;
+        trace?: never;
+    };
+    "/api/v1/scenes/{dataset}/{scene}/drive": {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        /**
+         * Kept Drive
+         * @description The drive of `waycode simulate` that a scene is.
+         */
+        get: operations["kept_drive_api_v1_scenes__dataset___scene__drive_get"];
         put?: never;
         post?: never;
         delete?: never;
@@ -118,26 +158,6 @@ export interface paths {
         get: operations["scene_parquet_api_v1_scenes__dataset___scene__parquet_get"];
         put?: never;
         post?: never;
-        delete?: never;
-        options?: never;
-        head?: never;
-        patch?: never;
-        trace?: never;
-    };
-    "/api/v1/objectives/parse": {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        get?: never;
-        put?: never;
-        /**
-         * Parse
-         * @description What the registry's parser makes of an objective.
-         */
-        post: operations["parse_api_v1_objectives_parse_post"];
         delete?: never;
         options?: never;
         head?: never;
@@ -403,6 +423,11 @@ export interface components {
             num_scenes: number;
             /** Source */
             source: string;
+            /**
+             * Has Drives
+             * @description its scenes are drives of `waycode simulate`
+             */
+            has_drives: boolean;
         };
         /**
          * DecodeRequest
@@ -548,6 +573,10 @@ export interface components {
          * @description A finished drive; step 0 of all lists but the tracks' is the scene's current step.
          */
         DriveResult: {
+            /** Driver */
+            driver: string;
+            /** Traffic */
+            traffic: string;
             /** Score */
             score: number;
             /** Failure */
@@ -572,6 +601,8 @@ export interface components {
             speed_mps: number[];
             /** Expert Speed Mps */
             expert_speed_mps: number[];
+            /** @description the recorded path of the ego */
+            expert: components["schemas"]["PolylineReply"];
             /** Planning Ms */
             planning_ms: number[];
             /**
@@ -965,6 +996,16 @@ export interface components {
              * @description null: not read yet
              */
             num_tracks: number | null;
+            /**
+             * Score
+             * @description of a drive of `waycode simulate`, from 0 to 1; null: a recorded scene
+             */
+            score: number | null;
+            /**
+             * Driver
+             * @description driver and traffic of a drive
+             */
+            driver: string | null;
         };
         /** SceneList */
         SceneList: {
@@ -1016,6 +1057,11 @@ export interface components {
             current_step: number;
             /** Num Steps */
             num_steps: number;
+            /**
+             * Has Drive
+             * @description the scene is a drive of `waycode simulate`: see /drive
+             */
+            has_drive: boolean;
             /**
              * Origin M
              * @description world position of the scene frame's (0, 0)
@@ -1073,8 +1119,6 @@ export interface components {
         StatusReply: {
             /** Num Plans */
             num_plans: number;
-            /** Num Cached Views */
-            num_cached_views: number;
             /** Num Waiting */
             num_waiting: number;
             /**
@@ -1082,7 +1126,10 @@ export interface components {
              * @description longest time for which the event loop did not run, of the last minute
              */
             largest_stall_ms: number;
-            /** Memory Mb */
+            /**
+             * Memory Mb
+             * @description resident memory of all processes; what they share counts in each
+             */
             memory_mb: number;
         };
         /** TrackReply */
@@ -1197,6 +1244,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description too many requests wait */
             503: {
                 headers: {
@@ -1255,6 +1311,93 @@ export interface operations {
             };
             /** @description the request is not valid, or the planner cannot use it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too many requests wait */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    parse_api_v1_objectives_parse_post: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path?: never;
+            cookie?: never;
+        };
+        requestBody: {
+            content: {
+                "application/json": components["schemas"]["ObjectiveTextRequest"];
+            };
+        };
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["ParsedObjective"];
+                };
+            };
+            /** @description the request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the Host or the Origin is not that of this server */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the request is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the request is not valid, or the planner cannot use it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the studio failed */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1344,6 +1487,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description too many requests wait */
             503: {
                 headers: {
@@ -1415,6 +1567,102 @@ export interface operations {
             };
             /** @description the request is not valid, or the planner cannot use it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description too many requests wait */
+            503: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+        };
+    };
+    kept_drive_api_v1_scenes__dataset___scene__drive_get: {
+        parameters: {
+            query?: never;
+            header?: never;
+            path: {
+                dataset: string;
+                /** @description index of the scene in its dataset */
+                scene: number;
+            };
+            cookie?: never;
+        };
+        requestBody?: never;
+        responses: {
+            /** @description Successful Response */
+            200: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["DriveResult"];
+                };
+            };
+            /** @description the request cannot be read */
+            400: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the Host or the Origin is not that of this server */
+            403: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description not there */
+            404: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the request is too large */
+            413: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the request is not valid, or the planner cannot use it */
+            422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the studio failed */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1502,6 +1750,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description too many requests wait */
             503: {
                 headers: {
@@ -1580,68 +1837,8 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
-            /** @description too many requests wait */
-            503: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-        };
-    };
-    parse_api_v1_objectives_parse_post: {
-        parameters: {
-            query?: never;
-            header?: never;
-            path?: never;
-            cookie?: never;
-        };
-        requestBody: {
-            content: {
-                "application/json": components["schemas"]["ObjectiveTextRequest"];
-            };
-        };
-        responses: {
-            /** @description Successful Response */
-            200: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["ParsedObjective"];
-                };
-            };
-            /** @description the request cannot be read */
-            400: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description the Host or the Origin is not that of this server */
-            403: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description the request is too large */
-            413: {
-                headers: {
-                    [name: string]: unknown;
-                };
-                content: {
-                    "application/json": components["schemas"]["Problem"];
-                };
-            };
-            /** @description the request is not valid, or the planner cannot use it */
-            422: {
+            /** @description the studio failed */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1727,6 +1924,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description too many requests wait */
             503: {
                 headers: {
@@ -1798,6 +2004,15 @@ export interface operations {
             };
             /** @description the request is not valid, or the planner cannot use it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the studio failed */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -1883,6 +2098,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description too many requests wait */
             503: {
                 headers: {
@@ -1954,6 +2178,15 @@ export interface operations {
             };
             /** @description the request is not valid, or the planner cannot use it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the studio failed */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2039,6 +2272,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description too many requests wait */
             503: {
                 headers: {
@@ -2110,6 +2352,15 @@ export interface operations {
             };
             /** @description the request is not valid, or the planner cannot use it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the studio failed */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };
@@ -2195,6 +2446,15 @@ export interface operations {
                     "application/json": components["schemas"]["Problem"];
                 };
             };
+            /** @description the studio failed */
+            500: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
             /** @description too many requests wait */
             503: {
                 headers: {
@@ -2264,6 +2524,15 @@ export interface operations {
             };
             /** @description the request is not valid, or the planner cannot use it */
             422: {
+                headers: {
+                    [name: string]: unknown;
+                };
+                content: {
+                    "application/json": components["schemas"]["Problem"];
+                };
+            };
+            /** @description the studio failed */
+            500: {
                 headers: {
                     [name: string]: unknown;
                 };

@@ -49,6 +49,18 @@ export class Viewport {
     this.centre = { ...centre };
     this.scale = Math.min(MAX_SCALE, Math.max(MIN_SCALE, Math.min(this.width, this.height) / (2 * radius)));
   }
+
+  /** Shows all of these points, and at least a circle of `radius` around their middle. */
+  fitAll(points: Point[], radius: number): void {
+    const middle = (values: number[]): number => (values.length ? (Math.min(...values) + Math.max(...values)) / 2 : 0);
+    const centre = { x: middle(points.map((point) => point.x)), y: middle(points.map((point) => point.y)) };
+    this.fit(centre, radius);
+    const margin = 10; // metres
+    const scales = points.map((point) =>
+      Math.min(this.width / (2 * Math.abs(point.x - centre.x) + 2 * margin), this.height / (2 * Math.abs(point.y - centre.y) + 2 * margin)),
+    );
+    this.scale = Math.max(MIN_SCALE, Math.min(this.scale, ...scales));
+  }
 }
 
 /** The value of a series between two steps; null where it was not observed. */

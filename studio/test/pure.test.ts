@@ -82,7 +82,7 @@ describe("objectives", () => {
     const both = withGoal(first, { x: 3, y: 4 }, KNOWN, "b");
     expect(goalsOf(both, KNOWN)).toEqual([{ agent: "a.1", x: 1, y: 2 }, { agent: "b", x: 3, y: 4 }]);
     expect(rowsToText(withGoal(both, { x: 5, y: 6 }, KNOWN, "a.1"), KNOWN)).toBe(
-      "agent(a.1): goal-point(5, 6) + all: no-collision + agent(b): goal-point(3, 4)",
+      "agent(a.1): goal-point(5, 6) + agent(b): goal-point(3, 4) + all: no-collision",
     );
   });
 
@@ -114,6 +114,8 @@ describe("the address", () => {
     time_s: 2.5,
     view: { x: 1.5, y: -2, scale: 9 },
     tab: "prior",
+    draws: { how: "samples", count: 24, seed: 3, temperature: 0.7 },
+    drive: { driver: "pdm-closed", traffic: "idm" },
     shown: { candidates: 2, band: false, recorded: false, names: true },
   };
 

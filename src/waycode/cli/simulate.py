@@ -34,8 +34,9 @@ class Simulate:
     """Drive a planner through scenes, step by step, and score it by nuPlan's closed-loop formula.
 
     The other road users follow the log (replay), react to the ego (idm), or are driven by SUMO (sumo, for generated
-    scenes). With --out, scores.parquet has a row per scenario, and the worst are drawn; run a stopped command again to
-    continue it. A planner that fails scores 0 in that scenario, which is listed.
+    scenes). With --out, scores.parquet has a row per scenario, drives/ has every drive (`waycode studio` plays them),
+    and the worst are drawn; run a stopped command again to continue it. A planner that fails scores 0 in that scenario,
+    which is listed.
     """
 
     data: tyro.conf.Positional[DatasetPath]
@@ -59,7 +60,7 @@ class Simulate:
     horizon_s: Seconds = 15.0
     """Seconds to drive, at most as long as the ego was recorded."""
     out: MaybeFolder = None
-    """Folder for the scores and the pictures; nothing is written if not given."""
+    """Folder for the scores, the drives and the pictures; nothing is written if not given."""
     worst: Count = 3
     """Number of the worst scenarios to draw; needs --out."""
     video: Literal["none", "gif", "mp4"] = "none"
@@ -88,6 +89,7 @@ class Simulate:
         from waycode.evaluation.report import Provenance
         from waycode.model.saved import load_model
         from waycode.simulation.campaign import Campaign
+        from waycode.simulation.drive_file import DRIVES_FOLDER, drive_path, drive_paths
         from waycode.simulation.registry import DriverSpec, build_traffic
         from waycode.simulation.scenarios import choose_scenarios
 
@@ -108,9 +110,13 @@ class Simulate:
                     f"{self.data} was recorded: use --traffic replay or idm"
                 )
         campaign = Campaign(
-            folder=self.data, indices=chosen.indices, planner=planner, traffic=self.traffic, horizon_s=self.horizon_s
-        )
+            folder=self.data, indices=chosen.indices, planner=planner, traffic=self.traffic, horizon_s=self.horizon_s,
+            drives=None if self.out is None else self.out / DRIVES_FOLDER,
+        )  # fmt: skip
         scores = None if self.out is None else self.out / _SCORES_FILE
+        for path in [] if campaign.drives is None else drive_paths(campaign.drives):
+            if path not in {drive_path(path.parent, index) for index in chosen.indices}:
+                path.unlink()  # of an earlier run with other scenes: it has no row in the scores
         with progress_bar("driving", len(chosen.indices)) as advance:
             ((row, results),) = drive_all(
                 {self.planner: campaign}, scores=scores, workers=self.workers, on_scenarios=advance
@@ -120,7 +126,8 @@ class Simulate:
         if self.out is not None:
             files = self._draw(campaign, results, self.out)
             if not self.json:
-                say(f"{self.out}: {', '.join([_SCORES_FILE, *files])}")
+                say(f"{self.out}: {', '.join([_SCORES_FILE, f'{DRIVES_FOLDER}/', *files])}")
+                say(f"Watch them: waycode studio {self.out}")
         return 0
 
     def _draw(self, campaign: "Campaign", results: "list[ScenarioResult]", folder: Path) -> list[str]:

@@ -37,7 +37,7 @@ def run_tasks(
         return
     context = multiprocessing.get_context("spawn")  # fork is unsafe with threads, and SUMO has global state
     executor = ProcessPoolExecutor(min(workers, max(1, len(tasks))), context, initializer=_become_worker)
-    with _numpy_with_one_thread(), executor as pool:
+    with numpy_with_one_thread(), executor as pool:
         try:
             yield from _results(tasks, make, pool, num_ahead=workers + 1)
         except BrokenProcessPool as error:
@@ -61,7 +61,7 @@ def map_tasks(make: Callable[[Task], Result], tasks: Sequence[Task], *, workers:
 
 
 @contextmanager
-def _numpy_with_one_thread() -> Iterator[None]:
+def numpy_with_one_thread() -> Iterator[None]:
     """Gives processes that are started within it one BLAS thread each, so that they do not compete for cores.
 
     numpy reads the variable on import. A value set by the user is kept.

@@ -14,6 +14,7 @@ from waycode.dataset.dataset import Dataset
 from waycode.dataset.seeds import episode_of
 from waycode.dataset.workers import run_tasks
 from waycode.scene import Scene
+from waycode.simulation.drive_file import Drive, drive_path, save_drive
 from waycode.simulation.metrics import METRICS, score_run
 from waycode.simulation.metrics.freezing import find_freezes
 from waycode.simulation.registry import DriverSpec, TrafficName, build_traffic
@@ -45,6 +46,7 @@ class Campaign:
     planner: DriverSpec  # the driver
     traffic: TrafficName = "replay"  # how the other road users move
     horizon_s: float = 15.0  # of each run
+    drives: Path | None = None  # folder for a file of each drive, to be played again; None keeps none
 
 
 def drive_campaign(campaign: Campaign, *, workers: int = 1) -> Iterator[ScenarioResult]:
@@ -63,6 +65,7 @@ def drive_scenario(scene: Scene, campaign: Campaign, *, keep_plans: bool = False
         keep_plans: as in `SimulationConfig`, for animations.
     """
     traffic = build_traffic(campaign.traffic)
+    keep_plans = keep_plans or campaign.drives is not None
     config = SimulationConfig(horizon_s=campaign.horizon_s, keep_plans=keep_plans)
     return simulate(scene, campaign.planner.build(scene), traffic=traffic, config=config, clock=time.process_time)
 
@@ -86,6 +89,9 @@ def _drive(campaign: Campaign, index: int) -> ScenarioResult:
         freezes = find_freezes(rollout.scene, first_step=scene.current_step)
     except Exception as error:  # one faulty scene must not end the campaign
         return failed_result(scene, index, f"{type(error).__name__}: {error}")
+    if campaign.drives is not None:  # not within the block above: a full disk is no failure of the driver
+        drive = Drive.of(scene, rollout, planner=campaign.planner.name, traffic=campaign.traffic)
+        save_drive(drive, drive_path(campaign.drives, index))
     failed = scored.failure is not None
     causes = [(evidence.time_s, evidence.description) for evidence in scored.reasons()]
     causes += [(freeze.start_s, f"stands for {freeze.duration_s:.1f} s with nobody in its way") for freeze in freezes]

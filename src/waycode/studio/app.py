@@ -1,14 +1,12 @@
 """The FastAPI application: the routes of /api/v1, the live socket, and the built page.
 
-Handlers only pass requests on: everything that computes runs in the studio's pool, also the writing of JSON, so that
-the event loop is free.
+Handlers only pass requests on: everything that computes runs in the studio's processes, also the writing of JSON, so
+that the event loop is free.
 """
 
 import asyncio
-import tempfile
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
-from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -16,14 +14,15 @@ from fastapi import FastAPI, Query, Request, Response, WebSocket, WebSocketDisco
 from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from fastapi.staticfiles import StaticFiles
-from pydantic import BaseModel, ValidationError
+from pydantic import ValidationError
 from starlette.exceptions import HTTPException
 
 from waycode import __version__
-from waycode.dataset.dataset import save_scene
 from waycode.dataset.files import parse_json
 from waycode.scene import WaycodeError
-from waycode.studio.drives import DriveQueueError
+from waycode.studio.catalogue import SceneFilter
+from waycode.studio.drive_messages import DriveReply, DriveRequest, DriveResult
+from waycode.studio.errors import kind_of
 from waycode.studio.messages import (
     AboutReply,
     CodeReply,
@@ -31,8 +30,6 @@ from waycode.studio.messages import (
     DecodeRequest,
     DrawReply,
     DrawRequest,
-    DriveReply,
-    DriveRequest,
     EncodeRequest,
     LiveReply,
     LiveRequest,
@@ -43,16 +40,12 @@ from waycode.studio.messages import (
     Problem,
     PythonReply,
     SceneIndex,
-    SceneList,
-    SceneReply,
     StatusReply,
     Theme,
 )
-from waycode.studio.objective_rows import parsed_objective
-from waycode.studio.planning import exported, python_code
 from waycode.studio.protection import Protection
-from waycode.studio.scenes import SceneNotFoundError, scene_reply, thumbnail
-from waycode.studio.studio import Studio, StudioBusyError
+from waycode.studio.scene_messages import SceneList, SceneReply
+from waycode.studio.studio import Studio
 
 PAGE_FOLDER = Path(__file__).parent / "page"
 API = "/api/v1"
@@ -63,6 +56,7 @@ _PROBLEMS: dict[int | str, dict[str, Any]] = {
         403: "the Host or the Origin is not that of this server",
         413: "the request is too large",
         422: "the request is not valid, or the planner cannot use it",
+        500: "the studio failed",
         503: "too many requests wait",
     }.items()
 }
@@ -86,7 +80,9 @@ def create_app(studio: Studio) -> FastAPI:
     )  # fmt: skip
     app.add_middleware(Protection, max_request_bytes=studio.limits.max_request_bytes)
     _add_problem_handlers(app)
+    _add_studio_routes(app, studio)
     _add_scene_routes(app, studio)
+    _add_scene_files(app, studio)
     _add_plan_routes(app, studio)
     _add_drive_routes(app, studio)
     _add_live_socket(app, studio)
@@ -95,23 +91,36 @@ def create_app(studio: Studio) -> FastAPI:
     return app
 
 
-async def _json(studio: Studio, work: Callable[[], BaseModel], *, status_code: int = 200) -> Response:
-    """Computes a reply and writes it as JSON, both in the pool."""
-    body = await studio.run(lambda: work().model_dump_json())
+def _json(body: bytes | str, *, status_code: int = 200) -> Response:
+    """A reply that is JSON already."""
     return Response(body, status_code=status_code, media_type="application/json")
 
 
-def _add_scene_routes(app: FastAPI, studio: Studio) -> None:
+def _content(media_type: str, schema: dict[str, str]) -> dict[int | str, dict[str, Any]]:
+    """The replies of a route whose result is not a message."""
+    return {**_MISSING, 200: {"content": {media_type: {"schema": schema}}}}
+
+
+def _add_studio_routes(app: FastAPI, studio: Studio) -> None:
+    known = studio.about.model_dump_json()  # it does not change
+
     @app.get(f"{API}/about", response_model=AboutReply, responses=_PROBLEMS)
     async def about() -> Response:
         """The model, the datasets, the objectives and the limits."""
-        return await _json(studio, studio.about)
+        return _json(known)
 
     @app.get(f"{API}/status", responses=_PROBLEMS)
     async def status() -> StatusReply:
         """Counters of the server."""
         return studio.status()
 
+    @app.post(f"{API}/objectives/parse", response_model=ParsedObjective, responses=_PROBLEMS)
+    async def parse(request: ObjectiveTextRequest) -> Response:
+        """What the registry's parser makes of an objective."""
+        return _json(await studio.ask_library("parse", request.text))
+
+
+def _add_scene_routes(app: FastAPI, studio: Studio) -> None:
     @app.get(f"{API}/scenes", response_model=SceneList, responses=_MISSING)
     async def scenes(
         dataset: _FilterText = None,
@@ -123,118 +132,89 @@ def _add_scene_routes(app: FastAPI, studio: Studio) -> None:
         limit: Annotated[int, Query(ge=1, le=200)] = 60,
     ) -> Response:
         """The scenes that fit all filters; filters that are not given fit every scene."""
-        return await _json(
-            studio,
-            lambda: studio.catalogue.list(
-                dataset=dataset,
-                family=family,
-                manoeuvre=manoeuvre,
-                source=source,
-                text=text,
-                offset=offset,
-                limit=limit,
-            ),
+        wanted = SceneFilter(
+            dataset=dataset, family=family, manoeuvre=manoeuvre, source=source, text=text, offset=offset, limit=limit
         )
+        return _json(await studio.ask_library("scenes", wanted))
 
     @app.get(f"{API}/scenes/{{dataset}}/{{scene}}", response_model=SceneReply, responses=_MISSING)
     async def one_scene(dataset: DatasetName, scene: SceneIndex) -> Response:
         """A whole scene, to draw."""
-        return await _json(
-            studio, lambda: scene_reply(studio.plans.scene((dataset, scene)), dataset=dataset, index=scene)
-        )
+        return _json(await studio.ask_library("scene", dataset, scene))
 
+    @app.get(f"{API}/scenes/{{dataset}}/{{scene}}/drive", response_model=DriveResult, responses=_MISSING)
+    async def kept_drive(dataset: DatasetName, scene: SceneIndex) -> Response:
+        """The drive of `waycode simulate` that a scene is."""
+        return _json(await studio.ask_library("drive", dataset, scene))
+
+
+def _add_scene_files(app: FastAPI, studio: Studio) -> None:
     @app.get(
         f"{API}/scenes/{{dataset}}/{{scene}}/thumbnail",
         response_class=Response,
-        responses={**_MISSING, 200: {"content": {"image/svg+xml": {"schema": {"type": "string"}}}}},
+        responses=_content("image/svg+xml", {"type": "string"}),
     )
     async def scene_thumbnail(dataset: DatasetName, scene: SceneIndex, theme: Theme = "light") -> Response:
         """A small picture of a scene (SVG)."""
-        # Not through the cache of scenes: browsing a list must not push out the scenes that are planned in.
-        text = await studio.run(lambda: thumbnail(studio.catalogue.source(dataset).read(scene), theme=theme))
-        return Response(text, media_type="image/svg+xml", headers={"cache-control": "private, max-age=3600"})
+        picture = await studio.ask_library("thumbnail", dataset, scene, theme)
+        return Response(picture, media_type="image/svg+xml", headers={"cache-control": "private, max-age=3600"})
 
     @app.get(
         f"{API}/scenes/{{dataset}}/{{scene}}/parquet",
         response_class=Response,
-        responses={
-            **_MISSING,
-            200: {"content": {"application/vnd.apache.parquet": {"schema": {"type": "string", "format": "binary"}}}},
-        },
+        responses=_content("application/vnd.apache.parquet", {"type": "string", "format": "binary"}),
     )
     async def scene_parquet(dataset: DatasetName, scene: SceneIndex) -> Response:
         """A scene as a Parquet file, which `waycode.load_scene` reads."""
-        body = await studio.run(lambda: _parquet(studio, dataset, scene))
+        body = await studio.ask_library("parquet", dataset, scene)
         headers = {"content-disposition": f'attachment; filename="scene-{scene}.parquet"'}
         return Response(body, media_type="application/vnd.apache.parquet", headers=headers)
 
 
-def _parquet(studio: Studio, dataset: str, scene: int) -> bytes:
-    with tempfile.TemporaryDirectory() as folder:
-        path = Path(folder) / "scene.parquet"
-        save_scene(studio.plans.scene((dataset, scene)), path)
-        return path.read_bytes()
-
-
 def _add_plan_routes(app: FastAPI, studio: Studio) -> None:
-    desk = studio.plans
-
-    @app.post(f"{API}/objectives/parse", response_model=ParsedObjective, responses=_PROBLEMS)
-    async def parse(request: ObjectiveTextRequest) -> Response:
-        """What the registry's parser makes of an objective."""
-        return await _json(studio, lambda: parsed_objective(request.text))
-
     @app.post(f"{API}/plans", response_model=PlanReply, responses=_MISSING)
     async def plan(request: PlanRequest) -> Response:
         """Plans, and tells every candidate of the search."""
-        return await _json(studio, lambda: desk.plan(request))
+        return _json(await studio.ask_planner("plan", request))
 
     @app.post(
-        f"{API}/plans/export",
-        response_class=Response,
-        responses={**_MISSING, 200: {"content": {"application/json": {"schema": {"type": "object"}}}}},
+        f"{API}/plans/export", response_class=Response, responses=_content("application/json", {"type": "object"})
     )
     async def export(request: PlanRequest) -> Response:
         """The same plan in the library's own JSON, which `Plan.from_json` reads; a list of them if it is joint."""
-        return Response(await studio.run(lambda: exported(desk.search(request)[1])), media_type="application/json")
+        return _json(await studio.ask_planner("export", request))
 
     @app.post(f"{API}/plans/python", response_model=PythonReply, responses=_MISSING)
     async def python(request: PlanRequest) -> Response:
         """Python code that makes the same plan."""
-
-        def work() -> PythonReply:
-            view, source = desk.view(request), studio.catalogue.source(request.dataset)
-            model = desk.joint.name if request.agents else studio.model
-            return PythonReply(code=python_code(request, source, model=model, view=view))
-
-        return await _json(studio, work)
+        return _json(await studio.ask_planner("python", request))
 
     @app.post(f"{API}/decode", response_model=PlanReply, responses=_MISSING)
     async def decode(request: DecodeRequest) -> Response:
         """The trajectory of given tokens in a scene."""
-        return await _json(studio, lambda: desk.decode(request))
+        return _json(await studio.ask_planner("decode", request))
 
     @app.post(f"{API}/encode", response_model=CodeReply, responses=_MISSING)
     async def encode(request: EncodeRequest) -> Response:
         """The tokens of what a road user was recorded to do."""
-        return await _json(studio, lambda: desk.encode(request))
+        return _json(await studio.ask_planner("encode", request))
 
     @app.post(f"{API}/draws", response_model=DrawReply, responses=_MISSING)
     async def draws(request: DrawRequest) -> Response:
         """Samples of the model's prior, or its most likely codes."""
-        return await _json(studio, lambda: desk.draw(request))
+        return _json(await studio.ask_planner("draw", request))
 
 
 def _add_drive_routes(app: FastAPI, studio: Studio) -> None:
     @app.post(f"{API}/drives", response_model=DriveReply, status_code=202, responses=_MISSING)
     async def start_drive(request: DriveRequest) -> Response:
         """Starts a closed-loop drive, or finds the one that is there."""
-        return await _json(studio, lambda: studio.drives.start(request), status_code=202)
+        return _json(await studio.ask_driver("start", request), status_code=202)
 
     @app.get(f"{API}/drives/{{drive}}", response_model=DriveReply, responses=_MISSING)
     async def get_drive(drive: str) -> Response:
         """The state of a drive, with the result when it is done."""
-        return await _json(studio, lambda: studio.drives.get(drive))
+        return _json(await studio.ask_driver("get", drive))
 
 
 def _add_live_socket(app: FastAPI, studio: Studio) -> None:
@@ -290,25 +270,14 @@ async def _answer(studio: Studio, socket: WebSocket, inbox: _LatestMessage) -> N
     while True:
         text, skipped = await inbox.take()
         try:
-            reply = await studio.run(partial(_live_reply, studio, text, skipped))
-        except StudioBusyError as error:
-            reply = LiveReply(
-                sequence=_sequence(text), problem=Problem(kind="busy", message=str(error)), skipped=skipped
-            ).model_dump_json()
+            request = LiveRequest.model_validate_json(text)
+            reply = (await studio.ask_planner("live", request.plan, request, skipped)).decode()
+        except (ValidationError, WaycodeError) as error:
+            is_invalid = isinstance(error, ValidationError)
+            message = _sentence(error.errors()) if is_invalid else str(error)  # type: ignore[union-attr]
+            problem = Problem(kind="bad-request" if is_invalid else kind_of(error), message=message)  # type: ignore[arg-type]
+            reply = LiveReply(sequence=_sequence(text), problem=problem, skipped=skipped).model_dump_json()
         await socket.send_text(reply)
-
-
-def _live_reply(studio: Studio, text: str, skipped: int) -> str:
-    try:
-        request = LiveRequest.model_validate_json(text)
-        reply = LiveReply(sequence=request.sequence, plan=studio.plans.plan(request.plan), skipped=skipped)
-    except ValidationError as error:
-        problem = Problem(kind="bad-request", message=_sentence(error.errors()))
-        reply = LiveReply(sequence=_sequence(text), problem=problem, skipped=skipped)
-    except WaycodeError as error:
-        problem = Problem(kind=_kind_of(error), message=str(error))
-        reply = LiveReply(sequence=_sequence(text), problem=problem, skipped=skipped)
-    return reply.model_dump_json()
 
 
 def _sequence(text: str) -> int:
@@ -326,8 +295,8 @@ def _add_problem_handlers(app: FastAPI) -> None:
 
     @app.exception_handler(WaycodeError)
     async def on_waycode_error(_: Request, error: WaycodeError) -> JSONResponse:
-        kind = _kind_of(error)
-        return problem({"not-found": 404, "busy": 503}.get(kind, 422), kind, str(error))
+        kind = kind_of(error)
+        return problem({"not-found": 404, "busy": 503, "failed": 500}.get(kind, 422), kind, str(error))
 
     @app.exception_handler(RequestValidationError)
     async def on_invalid(_: Request, error: RequestValidationError) -> JSONResponse:
@@ -339,12 +308,6 @@ def _add_problem_handlers(app: FastAPI) -> None:
         reply = problem(error.status_code, kind, f"{error.detail}: see {API}/openapi.json for what there is")
         reply.headers.update(error.headers or {})  # such as the allowed methods
         return reply
-
-
-def _kind_of(error: WaycodeError) -> Any:
-    if isinstance(error, SceneNotFoundError):
-        return "not-found"
-    return "busy" if isinstance(error, StudioBusyError | DriveQueueError) else "bad-request"
 
 
 def _sentence(errors: Any) -> str:

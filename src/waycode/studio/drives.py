@@ -1,33 +1,27 @@
-"""Closed-loop drives for playback: one at a time in the background, with their score over time."""
+"""Closed-loop drives for playback, one at a time in the background, with their score over time."""
 
 import threading
 import time
 import uuid
 from collections import OrderedDict
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any
 
-import numpy as np
-
 from waycode.driving import Driver, Observation, Trajectory
-from waycode.scene import Scene, WaycodeError
+from waycode.scene import WaycodeError
 from waycode.scene.manoeuvre import classify
-from waycode.simulation.history import History
-from waycode.simulation.metrics import ScenarioScore, score_run
+from waycode.simulation.drive_file import Drive
 from waycode.simulation.registry import DriverSpec, build_traffic
-from waycode.simulation.rollout import Rollout, SimulationConfig, simulate
-from waycode.studio.messages import DriveEvent, DriveReply, DriveRequest, DriveResult, PolylineReply, Problem, rounded
-from waycode.studio.scenes import SceneNotFoundError, track_replies
+from waycode.simulation.rollout import SimulationConfig, simulate
+from waycode.studio.catalogue import SceneCatalogue, SceneSource
+from waycode.studio.drive_messages import DriveEvent, DriveReply, DriveRequest, DriveResult
+from waycode.studio.errors import BusyError, NotFoundError
+from waycode.studio.messages import PolylineReply, Problem
+from waycode.studio.scenes import track_replies
 
-_SCORE_EVERY_S = 0.5  # of the curve of scores
-_PLAN_STRIDE = 4  # steps between drawn points of a plan
 _NUM_KEPT, _MAX_WAITING = 32, 8
-
-
-class DriveQueueError(WaycodeError):
-    """Too many drives wait."""
 
 
 class _Stopped(BaseException):
@@ -52,21 +46,27 @@ class _Watched:
 class DriveDesk:
     """Drives scenes, one after the other. Runs are deterministic: an equal request gets the drive that is there."""
 
-    def __init__(self, read_scene: Callable[[tuple[str, int]], Scene], *, model: str):
-        self._read_scene, self._model = read_scene, model
+    def __init__(self, sources: Sequence[SceneSource], *, model: str):
+        """Opens the desk.
+
+        Args:
+            sources: scenes that can be driven.
+            model: name or folder of the model, for drivers that have one.
+        """
+        self._catalogue, self._model = SceneCatalogue(sources), model
         self._pool = ThreadPoolExecutor(1, thread_name_prefix="studio-drive")
         self._lock, self._is_closed = threading.Lock(), False
         self._drives: OrderedDict[str, DriveReply] = OrderedDict()  # the oldest first
 
     def start(self, request: DriveRequest) -> DriveReply:
         """Queues a drive and returns its state."""
-        self._read_scene((request.dataset, request.scene))  # raises for a scene that is not there
+        self._catalogue.source(request.dataset).read(request.scene)  # raises for a scene that is not there
         with self._lock:
             for known in self._drives.values():
                 if known.request == request and known.state != "failed":
                     return known
             if sum(drive.state in ("waiting", "running") for drive in self._drives.values()) >= _MAX_WAITING:
-                raise DriveQueueError(f"{_MAX_WAITING} drives wait already: try again when one is done")
+                raise BusyError(f"{_MAX_WAITING} drives wait already: try again when one is done")
             drive = DriveReply(id=uuid.uuid4().hex, request=request, state="waiting", steps_done=0, num_steps=None)
             self._drives[drive.id] = drive
             finished = [name for name, one in self._drives.items() if one.state in ("done", "failed")]
@@ -79,9 +79,7 @@ class DriveDesk:
         """The state of a drive, with the result when it is done."""
         with self._lock:
             if name not in self._drives:
-                raise SceneNotFoundError(
-                    f"there is no drive {name!r:.60}: the last {_NUM_KEPT} are kept, start it again"
-                )
+                raise NotFoundError(f"there is no drive {name!r:.60}: the last {_NUM_KEPT} are kept, start it again")
             return self._drives[name]
 
     def close(self) -> None:
@@ -96,7 +94,7 @@ class DriveDesk:
     def _run(self, name: str) -> None:
         request = self.get(name).request
         try:
-            scene = self._read_scene((request.dataset, request.scene))
+            scene = self._catalogue.source(request.dataset).read(request.scene)
             num_steps = min(round(request.horizon_s / scene.dt_s), scene.num_steps - 1 - scene.current_step)
             self._update(name, state="running", num_steps=num_steps)
 
@@ -113,7 +111,8 @@ class DriveDesk:
                 config=SimulationConfig(horizon_s=request.horizon_s, keep_plans=True),
                 clock=time.thread_time,  # processor time: requests that run beside it do not count
             )
-            self._update(name, state="done", result=drive_result(scene, rollout))
+            drive = Drive.of(scene, rollout, planner=request.driver, traffic=request.traffic)
+            self._update(name, state="done", result=drive_result(drive))
         except WaycodeError as error:
             self._update(name, state="failed", problem=Problem(kind="failed", message=str(error)))
         except _Stopped:
@@ -123,55 +122,29 @@ class DriveDesk:
             self._update(name, state="failed", problem=Problem(kind="failed", message=message))
 
 
-def drive_result(scene: Scene, rollout: Rollout) -> DriveResult:
-    """A drive as the page plays it.
-
-    Args:
-        scene: that was driven.
-        rollout: the drive.
-    """
-    history = rollout.history
-    scored, times_s, scores = score_run(history), [], []
-    for end in _ends(history):
-        times_s.append(round(float(history.ego.time_s[end - 1]), 3))
-        scores.append(round(score_run(history.until(end)).score, 4))
-    failed = scored.failure is not None
+def drive_result(drive: Drive) -> DriveResult:
+    """A drive as the page plays it."""
+    scene = drive.scene
     return DriveResult(
-        score=round(scored.score, 4),
-        failure=scored.failure,
-        metrics={name: 0.0 if failed else round(float(result.score), 4) for name, result in scored.metrics.items()},
-        reasons=_events(scored),
-        score_time_s=times_s,
-        scores=scores,
-        speed_mps=rounded(history.ego.speed_mps),
-        expert_speed_mps=rounded(history.expert.speed_mps),
-        planning_ms=rounded(1e3 * rollout.planning_s),
-        plans=[
-            PolylineReply(
-                x_m=rounded(plan.position_m[::_PLAN_STRIDE, 0]), y_m=rounded(plan.position_m[::_PLAN_STRIDE, 1])
-            )
-            for plan in rollout.plans
+        driver=drive.planner,
+        traffic=drive.traffic,
+        score=drive.score,
+        failure=drive.failure,
+        metrics=drive.metrics,
+        reasons=[
+            DriveEvent(time_s=one.time_s, description=one.description, track=one.track_id) for one in drive.reasons
         ],
-        tracks=track_replies(rollout.scene.tracks, manoeuvres=_manoeuvres(scene, rollout.scene)),
-        num_steps=rollout.scene.tracks.num_steps,
+        score_time_s=drive.score_time_s,
+        scores=drive.scores,
+        speed_mps=drive.speed_mps,
+        expert_speed_mps=drive.expert_speed_mps,
+        expert=_polyline(drive.expert_m),
+        planning_ms=[round(1e3 * duration_s, 2) for duration_s in drive.planning_s],
+        plans=[_polyline(plan_m) for plan_m in drive.plans_m],
+        tracks=track_replies(scene.tracks, manoeuvres=[str(found) for found in classify(scene)]),
+        num_steps=scene.num_steps,
     )
 
 
-def _manoeuvres(scene: Scene, driven: Scene) -> list[str]:
-    """Those of the recording; a road user that the traffic added has none."""
-    recorded = dict(zip(scene.tracks.ids, map(str, classify(scene)), strict=True))
-    return [recorded.get(name, "unobserved") for name in driven.tracks.ids]
-
-
-def _events(scored: ScenarioScore) -> list[DriveEvent]:
-    return [
-        DriveEvent(time_s=round(evidence.time_s, 2), description=evidence.description, track=evidence.track_id)
-        for evidence in scored.reasons()
-    ]
-
-
-def _ends(history: History) -> list[int]:
-    """Numbers of steps at which the score is computed; the last is the whole drive."""
-    total, dt_s = len(history.ego), float(np.diff(history.ego.time_s[:2]).sum()) or 0.1
-    stride = max(1, round(_SCORE_EVERY_S / dt_s))
-    return sorted({*range(1 + stride, total, stride), total})
+def _polyline(points_m: Sequence[Sequence[float]]) -> PolylineReply:
+    return PolylineReply(x_m=[x_m for x_m, _ in points_m], y_m=[y_m for _, y_m in points_m])

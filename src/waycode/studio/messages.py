@@ -1,6 +1,7 @@
-"""Requests and replies of the API. Positions are metres in the scene frame; numbers that are not finite are null.
+"""Requests and replies of the API: what the studio has, and plans. Scenes and drives have modules of their own.
 
-Replies carry one list per coordinate: the page draws thousands of points, and lists of numbers are small and fast.
+Positions are metres in the scene frame; numbers that are not finite are null. Replies carry one list per coordinate:
+the page draws thousands of points, and lists of numbers are small and fast.
 """
 
 from typing import Annotated, Any, Literal
@@ -10,25 +11,22 @@ from pydantic import BaseModel, ConfigDict, Field, StringConstraints
 from waycode.planner.joint_view import MAX_AGENTS
 
 Theme = Literal["light", "dark"]
-DriverName = Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"]
-TrafficKind = Literal["replay", "idm", "sumo"]
 SceneIndex = Annotated[int, Field(ge=0, le=10_000_000, description="index of the scene in its dataset")]
 DatasetName = Annotated[str, StringConstraints(min_length=1, max_length=100)]
 AgentId = Annotated[str, StringConstraints(min_length=1, max_length=200)]
 ObjectiveString = Annotated[str, StringConstraints(min_length=1, max_length=2000)]
-TrackKind = Literal["vehicle", "pedestrian", "cyclist", "other"]
-PaintStyle = Literal["solid", "broken", "double", "double-broken"]
-SignalWord = Literal["unknown", "stop", "caution", "go"]
 Numbers = list[float]
 MaybeNumbers = list[float | None]
 ArgumentValue = bool | int | float | str | list[float] | None
 
 
-class _Message(BaseModel):
+class Message(BaseModel):
+    """A request or a reply; unknown fields are refused."""
+
     model_config = ConfigDict(extra="forbid", frozen=True)
 
 
-class Problem(_Message):
+class Problem(Message):
     """Why a request failed."""
 
     kind: Literal["not-found", "bad-request", "too-large", "forbidden", "busy", "failed"]
@@ -38,13 +36,14 @@ class Problem(_Message):
 # What the studio has
 
 
-class DatasetReply(_Message):
+class DatasetReply(Message):
     name: str
     num_scenes: int
     source: str
+    has_drives: bool = Field(description="its scenes are drives of `waycode simulate`")
 
 
-class ModelReply(_Message):
+class ModelReply(Message):
     name: str
     num_tokens: int
     token_dim: int
@@ -53,7 +52,7 @@ class ModelReply(_Message):
     sigma_max_m: dict[int, float] = Field(description="the gate's limit by number of tokens; empty: not calibrated")
 
 
-class ParameterReply(_Message):
+class ParameterReply(Message):
     name: str
     kind: str
     unit: str | None
@@ -64,7 +63,7 @@ class ParameterReply(_Message):
     in_text: bool = Field(description="false: the parameter is an array and can be given in Python only")
 
 
-class ObjectiveReply(_Message):
+class ObjectiveReply(Message):
     name: str
     summary: str
     parameters: list[ParameterReply]
@@ -72,7 +71,7 @@ class ObjectiveReply(_Message):
     only_joint: bool = Field(description="it compares agents with each other, so that it needs a joint plan")
 
 
-class LimitsReply(_Message):
+class LimitsReply(Message):
     max_candidates: int = Field(description="of one search step: beam width times codes of a token")
     max_beam_width: int
     max_levels: int
@@ -82,7 +81,7 @@ class LimitsReply(_Message):
     max_agents: int = Field(description="that are planned for jointly")
 
 
-class AboutReply(_Message):
+class AboutReply(Message):
     """Everything that the page needs once."""
 
     version: str
@@ -97,117 +96,24 @@ class AboutReply(_Message):
     palettes: dict[Theme, dict[str, str]] = Field(description="colours of the canvas by theme and name")
 
 
-class StatusReply(_Message):
+class StatusReply(Message):
     """The state of the server, for load tests."""
 
     num_plans: int
-    num_cached_views: int
     num_waiting: int
     largest_stall_ms: float = Field(description="longest time for which the event loop did not run, of the last minute")
-    memory_mb: float
+    memory_mb: float = Field(description="resident memory of all processes; what they share counts in each")
 
 
-# Scenes
-
-
-class SceneFacts(_Message):
-    """A scene in the list."""
-
-    dataset: str
-    index: int
-    id: str
-    source: str
-    tags: list[str]
-    family: str | None = Field(description="the first tag: the road network's family or the scenario type")
-    manoeuvre: str | None = Field(description="of the ego, else of the first track to predict; null: not read yet")
-    num_tracks: int | None = Field(description="null: not read yet")
-
-
-class SceneList(_Message):
-    scenes: list[SceneFacts]
-    num_matching: int
-    num_read: int = Field(description="scenes whose manoeuvre is known so far; they are read in the background")
-    num_scenes: int
-    families: dict[str, int] = Field(description="scenes by family, of all datasets")
-    manoeuvres: dict[str, int]
-    sources: dict[str, int]
-
-
-class LaneReply(_Message):
+class PolylineReply(Message):
     x_m: Numbers
     y_m: Numbers
-    width_m: float
-    is_bike: bool
-    on_route: bool
-
-
-class LineReply(_Message):
-    x_m: Numbers
-    y_m: Numbers
-    colour: Literal["white", "yellow"]
-    style: PaintStyle
-
-
-class PolylineReply(_Message):
-    x_m: Numbers
-    y_m: Numbers
-
-
-class SignalReply(_Message):
-    x_m: float
-    y_m: float
-    heading_rad: float = Field(description="of the lane at the stop line")
-    width_m: float
-    states: list[SignalWord] = Field(description="one per step")
-
-
-class TrackReply(_Message):
-    id: str
-    kind: TrackKind
-    length_m: float
-    width_m: float
-    is_ego: bool
-    is_to_predict: bool
-    manoeuvre: str
-    x_m: MaybeNumbers = Field(description="one per step, null where not observed; so are the other lists")
-    y_m: MaybeNumbers
-    heading_rad: MaybeNumbers
-    speed_mps: MaybeNumbers
-
-
-class MapReply(_Message):
-    lanes: list[LaneReply]
-    road_lines: list[LineReply]
-    road_edges: list[PolylineReply]
-    crosswalks: list[PolylineReply]
-    speed_bumps: list[PolylineReply]
-    driveways: list[PolylineReply]
-    drivable_areas: list[PolylineReply]
-    stop_signs: PolylineReply
-
-
-class SceneReply(_Message):
-    """A whole scene, to draw."""
-
-    dataset: str
-    index: int
-    id: str
-    source: str
-    tags: list[str]
-    dt_s: float
-    current_step: int
-    num_steps: int
-    origin_m: tuple[float, float] = Field(description="world position of the scene frame's (0, 0)")
-    default_agent: str | None
-    map: MapReply
-    signals: list[SignalReply]
-    tracks: list[TrackReply]
 
 
 # Plans
 
 
-class AgentChoice(_Message):
+class AgentChoice(Message):
     """A road user of a scene, or several that share a code."""
 
     dataset: DatasetName
@@ -255,7 +161,7 @@ class DrawRequest(AgentChoice):
     temperature: float = Field(default=1.0, gt=0.01, le=100)
 
 
-class TrajectoryReply(_Message):
+class TrajectoryReply(Message):
     x_m: Numbers
     y_m: Numbers
     heading_rad: Numbers
@@ -264,7 +170,7 @@ class TrajectoryReply(_Message):
     std_across_m: Numbers
 
 
-class CandidateReply(_Message):
+class CandidateReply(Message):
     tokens: list[int]
     costs: MaybeNumbers = Field(description="the levels that were compared, in lexicographic order")
     is_usable: bool = Field(description="all levels are finite")
@@ -278,7 +184,7 @@ class CandidateReply(_Message):
     others: list[PolylineReply] = Field(description="of a joint plan: the other agents, in the order of the plan's")
 
 
-class SearchStepReply(_Message):
+class SearchStepReply(Message):
     """The candidates of one token, best first."""
 
     depth: int
@@ -286,12 +192,12 @@ class SearchStepReply(_Message):
     candidates: list[CandidateReply] = Field(description="the best ones, if there are too many to draw")
 
 
-class AgentPlanReply(_Message):
+class AgentPlanReply(Message):
     agent: str
     trajectory: TrajectoryReply
 
 
-class PlanReply(_Message):
+class PlanReply(Message):
     agent: str
     objective: str | None = Field(description="as the parser reads it; null if the code was given or drawn")
     trajectory: TrajectoryReply
@@ -311,24 +217,24 @@ class PlanReply(_Message):
     search: list[SearchStepReply] = Field(description="empty if not asked for, or if nothing was searched")
 
 
-class DrawReply(_Message):
+class DrawReply(Message):
     plans: list[PlanReply]
     counts: list[int] = Field(description="how often each plan was drawn")
 
 
-class CodeReply(_Message):
+class CodeReply(Message):
     tokens: list[int]
     levels: int
 
 
-class LiveRequest(_Message):
+class LiveRequest(Message):
     """A message to the socket /api/v1/live; of those that wait, only the latest is planned."""
 
     sequence: int = Field(ge=0)
     plan: PlanRequest
 
 
-class LiveReply(_Message):
+class LiveReply(Message):
     sequence: int
     plan: PlanReply | None = None
     problem: Problem | None = None
@@ -338,11 +244,11 @@ class LiveReply(_Message):
 # Objectives
 
 
-class ObjectiveTextRequest(_Message):
+class ObjectiveTextRequest(Message):
     text: ObjectiveString
 
 
-class ObjectiveRow(_Message):
+class ObjectiveRow(Message):
     """A part of an objective without brackets, as a line of a form."""
 
     joined: Literal["first", "+", "then", "where"]
@@ -353,59 +259,15 @@ class ObjectiveRow(_Message):
     arguments: dict[str, ArgumentValue] = Field(description="those that differ from the default")
 
 
-class ParsedObjective(_Message):
+class ParsedObjective(Message):
     text: str = Field(description="in the form that the library prints")
     rows: list[ObjectiveRow] | None = Field(description="null if it needs brackets: no form can show it")
     level_names: list[str]
     is_differentiable: bool = Field(description="whether some part has a gradient, so that plans can be refined")
 
 
-class PythonReply(_Message):
+class PythonReply(Message):
     code: str
-
-
-# Closed loop
-
-
-class DriveRequest(_Message):
-    dataset: DatasetName
-    scene: SceneIndex
-    driver: DriverName = "latent"
-    traffic: TrafficKind = "replay"
-    horizon_s: float = Field(default=15.0, gt=0, le=60)
-
-
-class DriveEvent(_Message):
-    time_s: float
-    description: str
-    track: str | None
-
-
-class DriveResult(_Message):
-    """A finished drive; step 0 of all lists but the tracks' is the scene's current step."""
-
-    score: float
-    failure: str | None
-    metrics: dict[str, float]
-    reasons: list[DriveEvent] = Field(description="what cost score, in order of time")
-    score_time_s: Numbers
-    scores: Numbers = Field(description="the score of the drive up to each of these times")
-    speed_mps: Numbers
-    expert_speed_mps: Numbers
-    planning_ms: Numbers
-    plans: list[PolylineReply] = Field(description="the trajectory that was followed from each step on")
-    tracks: list[TrackReply]
-    num_steps: int
-
-
-class DriveReply(_Message):
-    id: str
-    request: DriveRequest
-    state: Literal["waiting", "running", "done", "failed"]
-    steps_done: int
-    num_steps: int | None
-    problem: Problem | None = None
-    result: DriveResult | None = None
 
 
 def finite(value: float) -> float | None:

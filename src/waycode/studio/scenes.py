@@ -1,39 +1,27 @@
-"""The scenes that the studio may read: a list that can be filtered, whole scenes to draw, and thumbnails."""
+"""Scenes as the page draws them: whole, and as thumbnails."""
 
 import math
-import threading
-from collections import Counter
-from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
-from pathlib import Path
+from collections.abc import Sequence
 
 import numpy as np
-import pyarrow.parquet as pq
 
-from waycode.dataset.dataset import Dataset, DatasetError, load_scene
-from waycode.dataset.samples import sample_folder
 from waycode.planner.planner import recorded_agents
-from waycode.scene import LaneType, LineType, Polylines, Scene, SignalState, Tracks, TrackType, WaycodeError
+from waycode.scene import LaneType, LineType, Polylines, Scene, SignalState, Tracks, TrackType
 from waycode.scene.geometry import box_corners, directions
 from waycode.scene.manoeuvre import classify
-from waycode.studio.messages import (
-    DatasetReply,
+from waycode.studio.messages import PolylineReply, Theme, rounded
+from waycode.studio.palette import PALETTES
+from waycode.studio.scene_messages import (
     LaneReply,
     LineReply,
     MapReply,
     PaintStyle,
-    PolylineReply,
-    SceneFacts,
-    SceneList,
     SceneReply,
     SignalReply,
     SignalWord,
-    Theme,
     TrackKind,
     TrackReply,
-    rounded,
 )
-from waycode.studio.palette import PALETTES
 
 _ASSUMED_WIDTH_M, _ASSUMED_BIKE_WIDTH_M = 3.6, 1.6  # of lanes of unknown width
 _THUMBNAIL_RADIUS_M = 42.0
@@ -46,156 +34,7 @@ _KINDS: dict[int, TrackKind] = {
 }
 
 
-class SceneNotFoundError(WaycodeError):
-    """A dataset or a scene that the studio was not given."""
-
-
-@dataclass(frozen=True, kw_only=True)
-class SceneSource:
-    """A dataset's folder or a Parquet file of scenes, with what its columns say of every scene."""
-
-    name: str  # in the API; unique in the studio
-    path: Path
-    bundled: str | None  # name of the bundled dataset, if it is one
-    ids: tuple[str, ...]
-    sources: tuple[str, ...]
-    tags: tuple[tuple[str, ...], ...]
-    lock: threading.Lock = field(default_factory=threading.Lock, repr=False)  # open Parquet files are not thread-safe
-    dataset: Dataset | None = None  # None: a file
-
-    @staticmethod
-    def open(path: str | Path, *, name: str, bundled: str | None = None) -> "SceneSource":
-        """Reads three small columns; raises `DatasetError` if there are no scenes."""
-        path = sample_folder(path) or Path(path)
-        dataset = Dataset(path) if path.is_dir() else None
-        if dataset is not None:
-            columns = {column: dataset.column(column) for column in ("id", "source", "tags")}
-        else:
-            load_scene(path)  # raises with a reason if the file holds no scenes
-            columns = pq.read_table(path, columns=["id", "source", "tags"]).to_pydict()
-        if not columns["id"]:
-            raise DatasetError(f"{path} has no scenes, expected one or more")
-        return SceneSource(
-            name=name,
-            path=path,
-            bundled=bundled,
-            ids=tuple(map(str, columns["id"])),
-            sources=tuple(map(str, columns["source"])),
-            tags=tuple(tuple(tags or ()) for tags in columns["tags"]),
-            dataset=dataset,
-        )
-
-    def __len__(self) -> int:
-        return len(self.ids)
-
-    def read(self, index: int) -> Scene:
-        """A scene; raises `SceneNotFoundError` for a wrong index."""
-        if not 0 <= index < len(self):
-            raise SceneNotFoundError(f"{self.name} has no scene {index}: expected 0 to {len(self) - 1}")
-        with self.lock:
-            return self.dataset[index] if self.dataset is not None else load_scene(self.path, index)
-
-
-class SceneCatalogue:
-    """All scene sources, and what is known of their scenes. Manoeuvres are found by `read_next`, scene by scene."""
-
-    def __init__(self, sources: Sequence[SceneSource]):
-        self.sources = {source.name: source for source in sources}
-        self._manoeuvres: dict[tuple[str, int], tuple[str, int]] = {}  # -> manoeuvre, number of tracks
-        self._unread = iter([(source.name, index) for source in sources for index in range(len(source))])
-
-    def source(self, name: str) -> SceneSource:
-        """The source of that name; no other file can be read."""
-        if name not in self.sources:
-            raise SceneNotFoundError(f"there is no dataset {name!r}; available: {', '.join(self.sources)}")
-        return self.sources[name]
-
-    def read_next(self) -> bool:
-        """Finds the manoeuvre of one more scene; false if all are known."""
-        key = next(self._unread, None)
-        if key is None:
-            return False
-        try:
-            scene = self.sources[key[0]].read(key[1])
-        except WaycodeError:
-            return True  # a damaged scene has no manoeuvre; who opens it gets the reason
-        self._manoeuvres[key] = (_main_manoeuvre(scene), len(scene.tracks))
-        return True
-
-    def about(self) -> list[DatasetReply]:
-        return [
-            DatasetReply(name=source.name, num_scenes=len(source), source=", ".join(sorted(set(source.sources))))
-            for source in self.sources.values()
-        ]
-
-    def list(
-        self,
-        *,
-        dataset: str | None,
-        family: str | None,
-        manoeuvre: str | None,
-        source: str | None,
-        text: str | None,
-        offset: int,
-        limit: int,
-    ) -> SceneList:
-        """The scenes that fit all given filters.
-
-        Args:
-            dataset, family, manoeuvre, source: only scenes with this value; None: all.
-            text: part of the scene's id.
-            offset: number of matching scenes to skip.
-            limit: number of scenes to return.
-        """
-        if dataset is not None:
-            self.source(dataset)
-        matching = [
-            facts
-            for facts in self._facts()
-            if (dataset is None or facts.dataset == dataset)
-            and (family is None or facts.family == family)
-            and (manoeuvre is None or facts.manoeuvre == manoeuvre)
-            and (source is None or facts.source == source)
-            and (text is None or text.lower() in facts.id.lower())
-        ]
-        everything = list(self._facts())
-        return SceneList(
-            scenes=matching[offset : offset + limit],
-            num_matching=len(matching),
-            num_read=len(self._manoeuvres),
-            num_scenes=len(everything),
-            families=_counts(facts.family for facts in everything),
-            manoeuvres=_counts(facts.manoeuvre for facts in everything),
-            sources=_counts(facts.source for facts in everything),
-        )
-
-    def _facts(self) -> Iterator[SceneFacts]:
-        for source in self.sources.values():
-            for index, (name, origin, tags) in enumerate(zip(source.ids, source.sources, source.tags, strict=True)):
-                manoeuvre, num_tracks = self._manoeuvres.get((source.name, index), (None, None))
-                yield SceneFacts(
-                    dataset=source.name,
-                    index=index,
-                    id=name,
-                    source=origin,
-                    tags=list(tags),
-                    family=tags[0] if tags else None,
-                    manoeuvre=manoeuvre,
-                    num_tracks=num_tracks,
-                )
-
-
-def _counts(values: Iterator[str | None]) -> dict[str, int]:
-    return dict(sorted(Counter(value for value in values if value is not None).items()))
-
-
-def _main_manoeuvre(scene: Scene) -> str:
-    """That of the ego, else of the first track to predict."""
-    agent = _default_agent(scene)
-    return "unobserved" if agent is None else str(classify(scene)[agent])
-
-
-def _default_agent(scene: Scene) -> int | None:
+def default_agent(scene: Scene) -> int | None:
     """The ego if it is observed now, else the first track to predict that is."""
     ego = scene.tracks.ego_index
     if ego is not None and scene.tracks.valid[ego, scene.current_step]:
@@ -203,15 +42,16 @@ def _default_agent(scene: Scene) -> int | None:
     return next(iter(recorded_agents(scene)), None)
 
 
-def scene_reply(scene: Scene, *, dataset: str, index: int) -> SceneReply:
+def scene_reply(scene: Scene, *, dataset: str, index: int, has_drive: bool) -> SceneReply:
     """The scene as the page draws it.
 
     Args:
         scene: the scene.
         dataset: name of its source.
         index: in its source.
+        has_drive: whether the scene is a drive with a score.
     """
-    agent = _default_agent(scene)
+    agent = default_agent(scene)
     return SceneReply(
         dataset=dataset,
         index=index,
@@ -221,6 +61,7 @@ def scene_reply(scene: Scene, *, dataset: str, index: int) -> SceneReply:
         dt_s=scene.dt_s,
         current_step=scene.current_step,
         num_steps=scene.num_steps,
+        has_drive=has_drive,
         origin_m=scene.origin_m,
         default_agent=None if agent is None else scene.tracks.ids[agent],
         map=_map_reply(scene),
@@ -348,7 +189,7 @@ def _signal_word(state: int) -> SignalWord:
 def thumbnail(scene: Scene, *, theme: Theme) -> str:
     """A small picture of the scene at its current step, around the ego, as SVG."""
     palette, (width, height) = PALETTES[theme], _THUMBNAIL_SIZE
-    tracks, now, agent = scene.tracks, scene.current_step, _default_agent(scene)
+    tracks, now, agent = scene.tracks, scene.current_step, default_agent(scene)
     observed = np.flatnonzero(tracks.valid[:, now])
     positions = tracks.position_m[:, now]
     if agent is not None:

@@ -1,24 +1,27 @@
-"""`Studio`: the scenes, the model, and the threads that compute. It knows nothing of HTTP."""
+"""`Studio`: the processes that compute, and who of them answers what. It knows nothing of HTTP."""
 
 import asyncio
 import resource
 import time
-from collections import deque
-from collections.abc import Callable, Sequence
-from concurrent.futures import ThreadPoolExecutor
+from collections import OrderedDict, deque
+from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from pathlib import Path
-from typing import TypeVar
+from typing import Any
 
 from waycode import __version__
 from waycode.demo import bundled_dataset
 from waycode.planner import Planner
 from waycode.planner.joint_view import MAX_AGENTS
-from waycode.scene import WaycodeError
 from waycode.simulation.registry import PLANNERS
+from waycode.studio.catalogue import SceneCatalogue, SceneSource
 from waycode.studio.drives import DriveDesk
+from waycode.studio.errors import BusyError, StudioError
+from waycode.studio.library import Library
 from waycode.studio.messages import (
     AboutReply,
+    AgentChoice,
     DrawRequest,
     LimitsReply,
     ModelReply,
@@ -27,31 +30,20 @@ from waycode.studio.messages import (
 )
 from waycode.studio.objective_rows import objective_replies
 from waycode.studio.palette import PALETTES
-from waycode.studio.planning import MAX_CANDIDATES, MAX_DEADLINE_S, JointModel, PlanDesk
-from waycode.studio.scenes import SceneCatalogue, SceneSource
+from waycode.studio.planning import MAX_CANDIDATES, MAX_DEADLINE_S, NUM_CACHED_VIEWS, JointModel, PlanDesk
+from waycode.studio.workers import WorkerProcess
 
-JOINT_MODEL = "sumo-small-joint"  # bundled as soon as it is trained
+JOINT_MODEL = "sumo-small-joint"
 _BUNDLED = ("sumo-crossings", "sumo")
 _TICK_S = 0.02  # of the measurement of stalls
 _STALLS_KEPT = 3000  # ticks: a minute
-_READ_PAUSE_S = 0.02  # between scenes that are read in the background: requests come first
-
-_Result = TypeVar("_Result")
-
-
-class StudioError(WaycodeError):
-    """Datasets or a model that the studio cannot open."""
-
-
-class StudioBusyError(WaycodeError):
-    """More requests wait than the studio accepts."""
 
 
 @dataclass(frozen=True, kw_only=True)
 class StudioLimits:
     """Bounds on what clients can ask for at once."""
 
-    threads: int = 2  # that compute; more than the machine has cores only adds waiting
+    workers: int = 2  # processes that plan; more than the machine has cores only adds waiting
     max_waiting: int = 64  # requests beyond those that are computed
     max_request_bytes: int = 65_536
     max_sockets: int = 64  # open live connections
@@ -65,31 +57,25 @@ class StudioLimits:
 class Studio:
     """What the API serves. `start` and `close` belong to the event loop that serves it."""
 
-    def __init__(
-        self,
-        planner: Planner,
-        sources: Sequence[SceneSource],
-        *,
-        model: str,
-        joint: JointModel,
-        limits: StudioLimits | None = None,
-    ):
-        """A studio.
+    def __init__(self, sources: Sequence[SceneSource], *, about: AboutReply, model: str, joint_model: str,
+                 limits: StudioLimits | None = None):  # fmt: skip
+        """A studio; see `open`.
 
         Args:
-            planner: the loaded model.
             sources: scenes that can be read; there are no others.
+            about: what the page is told of the studio.
             model: name or folder of the model, as a user would give it.
-            joint: the model that plans for several agents.
+            joint_model: the same, of the model that plans for several agents.
             limits: bounds on requests.
         """
-        self.limits, self.catalogue = limits or StudioLimits(), SceneCatalogue(sources)
-        self.plans = PlanDesk(planner, self.catalogue, joint=joint)
-        self.drives = DriveDesk(self.plans.scene, model=model)
-        self.model = model
-        self._pool = ThreadPoolExecutor(self.limits.threads, thread_name_prefix="studio")
-        self._reader = ThreadPoolExecutor(1, thread_name_prefix="studio-reader")
-        self._num_running, self._is_closed = 0, False
+        self.sources, self.about, self.limits = tuple(sources), about, limits or StudioLimits()
+        # Scenes have a process of their own: the list must not wait for plans, nor plans for the list.
+        self._library = WorkerProcess(partial(Library, self.sources), name="library")
+        desk = partial(PlanDesk, self.sources, model=model, joint_model=joint_model)
+        self._planners = [WorkerProcess(desk, name=f"planner-{one}") for one in range(self.limits.workers)]
+        self._driver = WorkerProcess(partial(DriveDesk, self.sources, model=model), name="driver")
+        self._planner_of: OrderedDict[Any, WorkerProcess] = OrderedDict()  # by view; the last used at the end
+        self._num_running, self._num_plans = 0, 0
         self._stalls_s: deque[float] = deque(maxlen=_STALLS_KEPT)
         self._watch: asyncio.Task[None] | None = None
 
@@ -97,10 +83,11 @@ class Studio:
     def open(
         paths: Sequence[str | Path], *, model: str, joint_model: str = JOINT_MODEL, limits: StudioLimits | None = None
     ) -> "Studio":
-        """Opens datasets and a model.
+        """Opens scenes and models, and raises what is wrong with them.
 
         Args:
-            paths: folders of datasets and Parquet files of scenes; none: the bundled scenes.
+            paths: folders of datasets or of `waycode simulate --out`, and Parquet files of scenes; none: the bundled
+                scenes.
             model: name of a bundled model, or folder of a model or of a run.
             joint_model: the same, of a joint model; without it the studio plans for one agent at a time.
             limits: bounds on requests.
@@ -114,64 +101,67 @@ class Studio:
             taken = {source.name for source in sources}
             number = next(count for count in range(1, len(paths) + 2) if _numbered(name, count) not in taken)
             sources.append(SceneSource.open(path, name=_numbered(name, number)))
-        joint = JointModel.open(joint_model)
-        return Studio(Planner.from_pretrained(model), sources, model=model, joint=joint, limits=limits)
+        # The processes load the models again; here they are only looked at.
+        about = _about(sources, _model_reply(model, Planner.from_pretrained(model)), JointModel.open(joint_model))
+        return Studio(sources, about=about, model=model, joint_model=joint_model, limits=limits)
 
     async def start(self) -> None:
-        """Starts reading manoeuvres in the background and watching the event loop."""
+        """Starts the processes, all but the one that drives, and begins to watch the event loop."""
+        for worker in (self._library, *self._planners):
+            worker.start()
         self._watch = asyncio.create_task(self._watch_loop())
-        asyncio.get_running_loop().run_in_executor(self._reader, self._read_scenes)
 
     async def close(self) -> None:
-        """Ends all threads."""
-        self._is_closed = True
+        """Ends all processes, also those that compute."""
         if self._watch is not None:
             self._watch.cancel()
-        for pool in (self._reader, self._pool):
-            pool.shutdown(wait=True, cancel_futures=True)
-        self.drives.close()
+        for worker in self._workers:
+            worker.close()
 
-    async def run(self, work: Callable[[], _Result]) -> _Result:
-        """Computes in the pool; raises `StudioBusyError` if too many requests wait."""
-        if self._num_running >= self.limits.threads + self.limits.max_waiting:
-            raise StudioBusyError(f"{self.limits.max_waiting} requests wait already: try again in a moment")
-        self._num_running += 1
-        try:
-            return await asyncio.get_running_loop().run_in_executor(self._pool, work)
-        finally:
-            self._num_running -= 1
+    async def ask_library(self, method: str, *arguments: Any) -> bytes:
+        """The reply of a method of `Library`."""
+        return await self._ask(self._library, method, *arguments)
 
-    def about(self) -> AboutReply:
-        joint = self.plans.joint
-        return AboutReply(
-            version=__version__,
-            model=_model_reply(self.model, self.plans.planner),
-            joint=None if joint.planner is None else _model_reply(joint.name, joint.planner),
-            joint_problem=joint.problem,
-            datasets=self.catalogue.about(),
-            objectives=objective_replies(),
-            drivers=list(PLANNERS),
-            traffic=["replay", "idm", "sumo"],
-            limits=LimitsReply(
-                max_candidates=MAX_CANDIDATES,
-                max_beam_width=_upper_bound(PlanRequest, "beam_width"),
-                max_levels=_upper_bound(PlanRequest, "levels"),
-                max_refine_steps=_upper_bound(PlanRequest, "refine_steps"),
-                max_deadline_s=MAX_DEADLINE_S,
-                max_draws=_upper_bound(DrawRequest, "count"),
-                max_agents=MAX_AGENTS,
-            ),
-            palettes=PALETTES,
-        )
+    async def ask_planner(self, method: str, choice: AgentChoice, *arguments: Any) -> bytes:
+        """The reply of a method of `PlanDesk`; `arguments` default to the choice of the agent, which is the request."""
+        reply = await self._ask(self._planner(choice), method, *(arguments or (choice,)))
+        self._num_plans += 1
+        return reply
+
+    async def ask_driver(self, method: str, *arguments: Any) -> bytes:
+        """The reply of a method of `DriveDesk`."""
+        return await self._ask(self._driver, method, *arguments)
 
     def status(self) -> StatusReply:
         return StatusReply(
-            num_plans=self.plans.num_plans,
-            num_cached_views=len(self.plans.views),
-            num_waiting=max(0, self._num_running - self.limits.threads),
+            num_plans=self._num_plans,
+            num_waiting=max(0, self._num_running - self.limits.workers),
             largest_stall_ms=round(1e3 * max(self._stalls_s, default=0.0), 2),
-            memory_mb=round(_memory_mb(), 1),
+            memory_mb=round(_memory_mb([None, *(worker.pid for worker in self._workers if worker.pid)]), 1),
         )
+
+    @property
+    def _workers(self) -> list[WorkerProcess]:
+        return [self._library, *self._planners, self._driver]
+
+    async def _ask(self, worker: WorkerProcess, method: str, *arguments: Any) -> bytes:
+        if self._num_running >= self.limits.workers + self.limits.max_waiting:
+            raise BusyError(f"{self.limits.max_waiting} requests wait already: try again in a moment")
+        self._num_running += 1
+        try:
+            return await worker.call(method, *arguments)
+        finally:
+            self._num_running -= 1
+
+    def _planner(self, choice: AgentChoice) -> WorkerProcess:
+        """Always the same process for a view, so that it is encoded once; a new one goes to who has least to do."""
+        key = (choice.dataset, choice.scene, choice.agent, tuple(choice.agents))
+        if key not in self._planner_of:
+            self._planner_of[key] = min(self._planners, key=lambda planner: planner.num_waiting)
+        self._planner_of.move_to_end(key)
+        while len(self._planner_of) > NUM_CACHED_VIEWS * len(self._planners):
+            self._planner_of.popitem(last=False)
+        return self._planner_of[key]
 
     async def _watch_loop(self) -> None:
         while True:
@@ -179,9 +169,28 @@ class Studio:
             await asyncio.sleep(_TICK_S)
             self._stalls_s.append(max(0.0, time.perf_counter() - began - _TICK_S))
 
-    def _read_scenes(self) -> None:
-        while not self._is_closed and self.catalogue.read_next():
-            time.sleep(_READ_PAUSE_S)
+
+def _about(sources: Sequence[SceneSource], model: ModelReply, joint: JointModel) -> AboutReply:
+    return AboutReply(
+        version=__version__,
+        model=model,
+        joint=None if joint.planner is None else _model_reply(joint.name, joint.planner),
+        joint_problem=joint.problem,
+        datasets=SceneCatalogue(sources).about(),
+        objectives=objective_replies(),
+        drivers=list(PLANNERS),
+        traffic=["replay", "idm", "sumo"],
+        limits=LimitsReply(
+            max_candidates=MAX_CANDIDATES,
+            max_beam_width=_upper_bound(PlanRequest, "beam_width"),
+            max_levels=_upper_bound(PlanRequest, "levels"),
+            max_refine_steps=_upper_bound(PlanRequest, "refine_steps"),
+            max_deadline_s=MAX_DEADLINE_S,
+            max_draws=_upper_bound(DrawRequest, "count"),
+            max_agents=MAX_AGENTS,
+        ),
+        palettes=PALETTES,
+    )
 
 
 def _model_reply(name: str, planner: Planner) -> ModelReply:
@@ -205,10 +214,12 @@ def _upper_bound(message: type[PlanRequest] | type[DrawRequest], name: str) -> i
     return int(next(rule.le for rule in message.model_fields[name].metadata if hasattr(rule, "le")))
 
 
-def _memory_mb() -> float:
-    """Resident memory of this process; its peak where the system does not tell."""
-    try:
-        pages = int(Path("/proc/self/statm").read_text().split()[1])
-        return pages * resource.getpagesize() / 1e6
-    except OSError:
-        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3
+def _memory_mb(processes: Sequence[int | None]) -> float:
+    """Resident memory of processes, None is this one; the peak of this one where the system does not tell."""
+    pages = 0
+    for process in processes:
+        try:
+            pages += int(Path(f"/proc/{process or 'self'}/statm").read_text().split()[1])
+        except OSError:
+            continue  # ended meanwhile, or not Linux
+    return pages * resource.getpagesize() / 1e6 or resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3

@@ -2,13 +2,14 @@
 
 import type { App } from "../app";
 import { fill, h, icon } from "../dom";
+import { removeJointAgent, setJoint } from "../joint";
 
 export function agentsPanel(app: App): HTMLElement {
   const body = h("div", { class: "agents" });
   const toggle = h("button", {
     class: "small",
     onclick: () => {
-      if (app.about.joint) return app.setJoint(!app.isJoint);
+      if (app.about.joint) return setJoint(app, !app.isJoint);
       reason.hidden = !reason.hidden;
     },
   });
@@ -31,8 +32,13 @@ function chip(app: App, agent: string): HTMLElement {
   return h(
     "span",
     { class: isChosen ? "agent-chip chosen" : "agent-chip" },
-    h("button", { class: "quiet small", "aria-pressed": String(isChosen), title: "A click on the road sets the goal of this agent", onclick: () => app.chooseAgent(agent) }, agent),
-    h("button", { class: "quiet square small", "aria-label": `Remove ${agent}`, onclick: () => app.removeJointAgent(agent) }, icon("close")),
+    h(
+      "button",
+      { class: "quiet small", "aria-pressed": String(isChosen), title: "A click on the road sets the goal of this agent", onclick: () => app.chooseAgent(agent) },
+      h("b", {}, app.letterOf(agent)),
+      h("span", {}, agent),
+    ),
+    h("button", { class: "quiet square small", "aria-label": `Remove ${agent}`, onclick: () => removeJointAgent(app, agent) }, icon("close")),
   );
 }
 

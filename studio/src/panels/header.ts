@@ -2,6 +2,7 @@
 
 import { server } from "../api";
 import type { App } from "../app";
+import { pin, unpin } from "../codes";
 import { copyText, download, fill, h, icon } from "../dom";
 
 const HELP: [string, string][] = [
@@ -21,7 +22,7 @@ const HELP: [string, string][] = [
 export function header(app: App, hooks: { canvas: () => HTMLCanvasElement; toggleScenes: () => void }): HTMLElement {
   const title = h("div", { class: "scene-title" });
   const themeButton = h("button", { class: "quiet square", onclick: () => app.setTheme(app.theme === "dark" ? "light" : "dark") });
-  const pinButton = h("button", { class: "quiet", onclick: () => (app.state.pinned ? app.unpin() : app.pin()) });
+  const pinButton = h("button", { class: "quiet", onclick: () => (app.state.pinned ? unpin(app) : pin(app)) });
   const update = (): void => {
     const { scene } = app;
     fill(title, h("strong", {}, scene?.id ?? app.state.dataset), h("span", {}, scene ? [...scene.tags, `${scene.tracks.length} road users`].join(" · ") : ""));

@@ -10,6 +10,7 @@ const JOINS: [ObjectiveRow["joined"], string][] = [
   ["then", "then"],
   ["where", "where"],
 ];
+const MAX_OPEN_ROWS = 2;
 const SUGGESTED = ["left-turn", "right-turn", "lane-change(+1)", "slow-down(2)", "stop-at(distance_m=15)", "likelihood"];
 
 export function objectivePanel(app: App): HTMLElement {
@@ -46,11 +47,18 @@ export function objectivePanel(app: App): HTMLElement {
     app.setRows(rows);
   };
 
+  // Of many lines only the heads are shown, so that the plan stays in view; those that are opened stay open.
+  const toggled = new Set<number>();
   const rebuild = (): void => {
     const rows = app.rows ?? [];
+    const isOpen = (index: number): boolean => rows.length <= MAX_OPEN_ROWS !== toggled.has(index);
+    const toggle = (index: number): void => {
+      if (!toggled.delete(index)) toggled.add(index);
+      rebuild();
+    };
     fill(
       rowsElement,
-      ...rows.map((row, index) => rowForm(app, row, index, change)),
+      ...rows.map((row, index) => rowForm(app, row, index, change, isOpen(index), toggle)),
       app.rows === null && h("p", { class: "faint" }, "This objective has brackets: edit it as text."),
       app.rows !== null && adder(app),
     );
@@ -59,6 +67,7 @@ export function objectivePanel(app: App): HTMLElement {
   const update = (): void => {
     const next = JSON.stringify([app.rows?.map((row) => [row.joined, row.name, row.agent, row.is_for_all]) ?? null, app.state.agents]);
     if (next !== shape || !rowsElement.contains(document.activeElement)) {
+      if (next !== shape) toggled.clear();
       shape = next;
       rebuild();
     }
@@ -118,6 +127,8 @@ function rowForm(
   row: ObjectiveRow,
   index: number,
   change: (index: number, edit: (row: ObjectiveRow) => ObjectiveRow) => void,
+  isOpen: boolean,
+  toggle: (index: number) => void,
 ): HTMLElement {
   const info = app.known.get(row.name);
   const joined = h(
@@ -148,14 +159,18 @@ function rowForm(
       { class: "row-head" },
       index > 0 && joined,
       app.isJoint && !info?.only_joint && ownerChoice(app, row, (owner) => change(index, (one) => ({ ...one, ...owner }))),
-      h("strong", { title: info?.summary ?? "" }, row.name),
+      h(
+        "button",
+        { class: "quiet row-name", title: info?.summary.replaceAll("`", "") ?? "", "aria-expanded": String(isOpen), onclick: () => toggle(index) },
+        row.name,
+      ),
       h("span", { class: "spacer" }),
-      h("span", { class: "faint", "aria-hidden": "true" }, "×"),
+      h("span", { class: "faint times", "aria-hidden": "true" }, "×"),
       weight,
       h("button", { class: "quiet square small", "aria-label": `Remove ${row.name}`, onclick: remove }, icon("close")),
     ),
-    info && h("p", { class: "faint summary" }, info.summary.replaceAll("`", "")),
-    info && parameters(info, row, (name, value) => change(index, (one) => ({ ...one, arguments: withArgument(one.arguments, name, value) }))),
+    isOpen && info && h("p", { class: "faint summary" }, info.summary.replaceAll("`", "")),
+    isOpen && info && parameters(info, row, (name, value) => change(index, (one) => ({ ...one, arguments: withArgument(one.arguments, name, value) }))),
   );
 }
 
@@ -169,7 +184,7 @@ function ownerChoice(app: App, row: ObjectiveRow, set: (owner: Pick<ObjectiveRow
       "aria-label": `Agent of ${row.name}`,
       onchange: () => set(select.value === "" ? { agent: null, is_for_all: true } : { agent: select.value, is_for_all: false }),
     },
-    ...owners.map((agent) => h("option", { value: agent, selected: agent === row.agent }, agent)),
+    ...owners.map((agent) => h("option", { value: agent, selected: agent === row.agent }, `${app.letterOf(agent) ?? "?"} · ${agent}`)),
     h("option", { value: "", selected: row.agent === null }, "all agents"),
   );
   return select;

@@ -2,6 +2,7 @@
 
 import type { App } from "../app";
 import { fill, h } from "../dom";
+import { drawFromPrior } from "../prior";
 
 export function priorPanel(app: App): HTMLElement {
   if (!app.about.model.has_prior && !app.about.joint?.has_prior) {
@@ -11,9 +12,10 @@ export function priorPanel(app: App): HTMLElement {
   const temperature = h("input", { type: "range", min: 0.3, max: 3, step: 0.1, value: 1, "aria-label": "Temperature" });
   const shownTemperature = h("output", {}, "1.0");
   const list = h("ol", { class: "draws" });
-  let seed = 0;
+  let seed = app.state.draws?.seed ?? 0;
   const draw = (how: "samples" | "most-likely"): void => {
-    void app.drawFromPrior({ how, count: clamp(Number(count.value), 1, app.about.limits.max_draws), seed, temperature: Number(temperature.value) });
+    const wanted = { how, count: clamp(Number(count.value), 1, app.about.limits.max_draws), seed, temperature: Number(temperature.value) };
+    void drawFromPrior(app, wanted);
   };
   temperature.addEventListener("input", () => (shownTemperature.textContent = Number(temperature.value).toFixed(1)));
   temperature.addEventListener("change", () => app.draws && draw("samples"));

@@ -1,7 +1,8 @@
 /** The plan in numbers: status, costs, certainty, likelihood, timings; beside those of the pinned plan. */
 
 import type { PlanData } from "../api";
-import { quantile, type App } from "../app";
+import type { App } from "../app";
+import { copiedCode, copyCode, copyRecordedCode, pasteCode } from "../codes";
 import { fill, h } from "../dom";
 
 const STATUS: Record<PlanData["status"], [string, string]> = {
@@ -24,23 +25,24 @@ export function resultPanel(app: App): HTMLElement {
     fill(
       body,
       h("p", { class: "status" }, h("span", { class: `pill ${tone}` }, word), h("span", {}, sentence(app, plan))),
-      table(plan, pinnedPlan),
+      table(app, plan, pinnedPlan),
     );
     body.dataset["status"] = plan.status;
   };
   app.listen(["plan", "pinned", "scene", "objective"], update);
   update();
-  const copy = h("button", { class: "small", onclick: () => app.copyCode(), title: "Copy the tokens of this plan" }, "Copy code");
-  const paste = h("button", { class: "small", onclick: () => app.pasteCode() }, "Paste code");
-  const recorded = h("button", { class: "small", onclick: () => void app.copyRecordedCode(), title: "The tokens of what was recorded" }, "Recorded code");
+  const copy = h("button", { class: "small", onclick: () => copyCode(app), title: "Copy the tokens of this plan" }, "Copy code");
+  const paste = h("button", { class: "small", onclick: () => pasteCode(app) }, "Paste code");
+  const recorded = h("button", { class: "small", onclick: () => void copyRecordedCode(app), title: "The tokens of what was recorded" }, "Recorded code");
   const again = h("button", { class: "small", onclick: () => app.setTokens(null) }, "Search again");
   const updateCode = (): void => {
     copy.disabled = !app.plan?.tokens;
-    paste.disabled = !app.copied;
-    paste.title = app.copied ? `Decode ${app.copied.tokens.join(" ")} of ${app.copied.from} here` : "Copy a code first";
+    const copied = copiedCode(app);
+    paste.disabled = !copied;
+    paste.title = copied ? `Decode ${copied.tokens.join(" ")} of ${copied.from} here` : "Copy a code first";
     again.hidden = app.state.spec.tokens === null;
   };
-  app.listen(["plan", "code", "objective", "scene"], updateCode);
+  app.listen(["plan", "code", "objective", "scene", "agent"], updateCode);
   updateCode();
   return h(
     "section",
@@ -65,10 +67,17 @@ function agentName(app: App): HTMLElement {
 function sentence(app: App, plan: PlanData): string {
   if (app.state.spec.tokens) return "decoded from tokens chosen by hand";
   if (plan.objective === null) return "what the model expects, without an objective";
-  return plan.message;
+  return withLetters(app, plan.message);
 }
 
-function table(plan: PlanData, pinned: PlanData | null): HTMLElement {
+/** Agents of a joint plan by their letters: their ids are long. */
+function withLetters(app: App, text: string): string {
+  return [...app.state.agents]
+    .sort((one, other) => other.length - one.length) // an id may begin with another
+    .reduce((shown, agent) => shown.replaceAll(`agent(${agent})`, app.letterOf(agent)!).replaceAll(agent, app.letterOf(agent)!), text);
+}
+
+function table(app: App, plan: PlanData, pinned: PlanData | null): HTMLElement {
   const names = new Set([...Object.keys(plan.costs), ...Object.keys(pinned?.costs ?? {})]);
   const rows: [string, (one: PlanData) => string][] = [
     ...[...names].map((name): [string, (one: PlanData) => string] => [name, (one) => costText(one.costs[name])]),
@@ -84,7 +93,7 @@ function table(plan: PlanData, pinned: PlanData | null): HTMLElement {
     h(
       "tbody",
       {},
-      ...rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, name), pinned && h("td", {}, value(pinned)), h("td", {}, value(plan)))),
+      ...rows.map(([name, value]) => h("tr", {}, h("th", { scope: "row" }, withLetters(app, name)), pinned && h("td", {}, value(pinned)), h("td", {}, value(plan)))),
     ),
   );
 }
@@ -98,10 +107,17 @@ function costText(cost: number | null | undefined): string {
 export function latencyLine(app: App): HTMLElement {
   const line = h("p", { class: "latency faint", title: "From moving the goal to the drawn plan, measured here" });
   const update = (): void => {
-    const [middle, high] = [quantile(app.latencies_ms, 0.5), quantile(app.latencies_ms, 0.95)];
+    const [middle, high] = [quantile(app.flow.latencies_ms, 0.5), quantile(app.flow.latencies_ms, 0.95)];
     line.textContent = middle === null ? "" : `drag to plan ${middle.toFixed(0)} ms, p95 ${high!.toFixed(0)} ms`;
     line.hidden = middle === null;
   };
   app.listen(["plan"], update);
   return line;
+}
+
+/** A quantile of some numbers; null if there are none. */
+function quantile(values: number[], share: number): number | null {
+  if (!values.length) return null;
+  const sorted = [...values].sort((a, b) => a - b);
+  return sorted[Math.min(sorted.length - 1, Math.floor(share * sorted.length))]!;
 }

@@ -4,18 +4,20 @@ import { server, ServerError, type SceneFacts, type SceneFilter, type SceneList 
 import type { App } from "../app";
 import { fill, h, icon } from "../dom";
 
+type FilterName = "dataset" | "family" | "manoeuvre" | "source";
+
 const PAGE = 60;
 
 export function sceneBrowser(app: App, close: () => void): HTMLElement {
   const filter: SceneFilter = { limit: PAGE };
   const list = h("ul", { class: "scene-list" });
   const count = h("p", { class: "faint count", role: "status" });
-  const selects = new Map<"family" | "manoeuvre" | "source", HTMLSelectElement>();
+  const selects = new Map<FilterName, HTMLSelectElement>();
   let timer = 0;
   let shown: SceneFacts[] = [];
   let listed: SceneList | null = null;
 
-  const select = (name: "family" | "manoeuvre" | "source", label: string): HTMLElement => {
+  const select = (name: FilterName, label: string): HTMLElement => {
     const element = h("select", {
       "aria-label": label,
       onchange: () => {
@@ -45,12 +47,13 @@ export function sceneBrowser(app: App, close: () => void): HTMLElement {
   const render = (): void => {
     if (!listed) return;
     for (const [name, counts] of [
+      ["dataset", Object.fromEntries(app.about.datasets.map((one) => [one.name, one.num_scenes]))],
       ["family", listed.families],
       ["manoeuvre", listed.manoeuvres],
       ["source", listed.sources],
     ] as const) {
       const element = selects.get(name)!;
-      const all = { family: "All families", manoeuvre: "All manoeuvres", source: "All sources" }[name];
+      const all = { dataset: "Dataset", family: "Family", manoeuvre: "Manoeuvre", source: "Source" }[name];
       const options = Object.entries(counts).map(([value, number]) => h("option", { value }, `${words(value)} (${number})`));
       fill(element, h("option", { value: "" }, all), ...options);
       element.value = filter[name] ?? "";
@@ -70,7 +73,9 @@ export function sceneBrowser(app: App, close: () => void): HTMLElement {
     const isOpen = facts.dataset === app.state.dataset && facts.index === app.state.scene;
     const open = (): void => {
       close();
-      void app.openScene(facts.dataset, facts.index);
+      // A drive is there to be watched; a recorded scene has none.
+      const tab = facts.score !== null ? "drive" : app.scene?.has_drive ? "plan" : app.state.tab;
+      void app.openScene(facts.dataset, facts.index, tab);
     };
     return h(
       "li",
@@ -84,8 +89,9 @@ export function sceneBrowser(app: App, close: () => void): HTMLElement {
           { class: "scene-words" },
           h("strong", {}, words(facts.family ?? facts.id)),
           h("span", {}, facts.manoeuvre ?? "…"),
-          h("span", { class: "faint" }, `${facts.dataset} ${facts.index}`),
+          h("span", { class: "faint" }, facts.driver ?? `${facts.dataset} ${facts.index}`),
         ),
+        facts.score !== null && h("span", { class: `entry-score ${facts.score < 0.5 ? "bad" : facts.score < 0.95 ? "warn" : "good"}`, title: "Closed-loop score" }, (100 * facts.score).toFixed(0)),
       ),
     );
   };
@@ -106,7 +112,7 @@ export function sceneBrowser(app: App, close: () => void): HTMLElement {
     "aside",
     { class: "scenes", "aria-label": "Scenes" },
     h("div", { class: "scenes-head" }, h("h2", {}, "Scenes"), h("button", { class: "quiet square close-scenes", "aria-label": "Close", onclick: close }, icon("close"))),
-    h("div", { class: "filters" }, search, select("family", "Family"), select("manoeuvre", "Manoeuvre"), select("source", "Source")),
+    h("div", { class: "filters" }, search, select("family", "Family"), select("manoeuvre", "Manoeuvre"), select("dataset", "Dataset"), select("source", "Source")),
     count,
     list,
   );

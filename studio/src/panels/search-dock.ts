@@ -4,13 +4,15 @@ import type { Candidate, PlanData } from "../api";
 import type { App } from "../app";
 import { digitsOf, toggled } from "../code";
 import { fill, h } from "../dom";
-import { clear, drawBand, drawBox, drawJointCandidate, drawPlan, MapPaths, perAgent, plansOf, startsOf, type Ink } from "../drawing";
+import { drawBand, drawBox, drawJointCandidate, drawPlan, perAgent, plansOf, startsOf, type Ink } from "../drawing";
+import { MapLayer } from "../map-drawing";
 import { costColour, rankShare } from "../ramp";
 import { candidateFacts } from "../scene-canvas";
 import { distanceTo, Viewport } from "../viewport";
 
 const NUM_CHIPS = 8;
 const HOVER_PX = 8;
+const MAX_SCALE = 6; // pixels per metre
 
 export function searchDock(app: App): HTMLElement {
   const numColumns = Math.max(app.about.model.num_tokens, app.about.joint?.num_tokens ?? 0);
@@ -52,7 +54,10 @@ class TokenColumn {
   private readonly note = h("span", { class: "faint" });
   private readonly viewport = new Viewport();
   private readonly tooltip = h("div", { class: "tooltip", role: "tooltip", hidden: true });
-  private paths: [unknown, MapPaths] | null = null;
+  private readonly map = new MapLayer();
+  private size = { width: 0, height: 0 };
+  private isScheduled = false;
+  private fitted: unknown = null; // the scene to which the view was fitted
 
   constructor(
     private readonly app: App,
@@ -68,10 +73,19 @@ class TokenColumn {
     this.canvas.addEventListener("pointermove", (event) => this.onMove(event));
     this.canvas.addEventListener("pointerleave", () => app.hover(null));
     this.canvas.addEventListener("click", () => app.highlighted && this.choose(app.highlighted));
-    app.listen(["plan", "scene", "objective"], () => this.update());
-    app.listen(["look", "hover"], () => this.draw());
-    new ResizeObserver(() => this.draw()).observe(this.element);
+    app.listen(["plan", "scene", "agent"], () => this.update());
+    app.listen(["look", "hover"], () => this.schedule());
+    new ResizeObserver(([entry]) => {
+      this.size = { width: Math.round(entry!.contentRect.width), height: Math.round(entry!.contentRect.height) };
+      this.schedule();
+    }).observe(this.canvas.parentElement!);
     this.update();
+  }
+
+  /** Draws with the next picture of the screen, once, however much has changed. */
+  private schedule(): void {
+    if (!this.isScheduled) requestAnimationFrame(() => this.draw());
+    this.isScheduled = true;
   }
 
   private get step(): PlanData["search"][number] | null {
@@ -79,6 +93,7 @@ class TokenColumn {
   }
 
   private update(): void {
+    if (this.place > this.app.model.num_tokens) return; // the column of a longer code
     this.updateBits();
     const { step } = this;
     const shown = step?.candidates.slice(0, NUM_CHIPS) ?? [];
@@ -89,7 +104,7 @@ class TokenColumn {
       fill(this.chips, h("span", { class: "faint more" }, `${words}: final std ${prefix.final_std_m.toFixed(1)} m`));
     } else fill(this.chips, ...shown.map((candidate) => this.chip(candidate, step!.num_candidates)), more > 0 && h("span", { class: "faint more" }, `+${more}`));
     this.canvas.setAttribute("aria-label", step ? `${step.num_candidates} candidates of token ${this.place}` : `No search of token ${this.place}`);
-    this.draw();
+    this.schedule();
   }
 
   private updateBits(): void {
@@ -155,8 +170,8 @@ class TokenColumn {
 
   private draw(): void {
     const { app, canvas, viewport } = this;
-    const pane = canvas.parentElement!;
-    const { clientWidth: width, clientHeight: height } = pane;
+    this.isScheduled = false;
+    const { width, height } = this.size; // observed: to ask for it would make the browser lay the page out anew
     const { scene, plan } = app;
     if (!width || !height || !scene) return;
     const ratio = window.devicePixelRatio || 1;
@@ -168,11 +183,9 @@ class TokenColumn {
     viewport.height = height;
     const agents = plan ? plansOf(plan).map((one) => one.agent) : app.planned;
     const starts = startsOf(scene, agents);
-    const ink: Ink = { context: canvas.getContext("2d")!, viewport, palette: app.palette, theme: app.theme, ratio };
+    const ink: Ink = { context: canvas.getContext("2d")!, viewport, palette: app.palette, theme: app.theme, ratio, markScale: 0.7 };
     this.fit(starts, plan, app.prefixPlans);
-    if (this.paths?.[0] !== scene) this.paths = [scene, new MapPaths(scene)];
-    clear(ink);
-    this.paths[1].draw(ink, scene.current_step, "faint");
+    this.map.draw(ink, scene, scene.current_step, "faint");
     const { step } = this;
     for (const candidate of [...(step?.candidates ?? [])].reverse()) {
       drawJointCandidate(ink, starts, candidate, step!.num_candidates, { isHighlighted: candidate === app.highlighted, alpha: 0.9 });
@@ -204,9 +217,17 @@ class TokenColumn {
     for (const start of starts) if (start) include(start.x, start.y);
     for (const line of lines) line.x_m.forEach((x, index) => include(x, line.y_m[index]!));
     if (left > right) return; // there is nothing to show
+    const { centre, scale: before, width, height } = this.viewport;
+    // While a goal is dragged the view stays, as long as it shows everything and not much more.
+    const share = Math.max(
+      (Math.max(right - centre.x, centre.x - left) * 2 * before) / (width - 16),
+      (Math.max(high - centre.y, centre.y - low) * 2 * before) / (height - 16),
+    );
+    if (this.fitted === this.app.scene && share <= 1 && (share > 0.55 || before >= MAX_SCALE)) return;
+    this.fitted = this.app.scene;
     this.viewport.centre = { x: (left + right) / 2, y: (low + high) / 2 };
     const scale = Math.min((this.viewport.width - 24) / Math.max(12, right - left), (this.viewport.height - 24) / Math.max(12, high - low));
-    this.viewport.scale = Math.min(8, scale);
+    this.viewport.scale = Math.min(MAX_SCALE, scale); // a plan to stand still is shown with its surroundings
   }
 
   private onMove(event: PointerEvent): void {
@@ -223,6 +244,7 @@ class TokenColumn {
 
 function short(cost: number): string {
   const size = Math.abs(cost);
-  if (size < 0.05) return "0";
+  if (size < 0.005) return "0";
+  if (size < 0.995) return cost.toFixed(2).replace("0.", "."); // eight numbers share the width of a column
   return size >= 1000 ? cost.toExponential(0) : size >= 10 ? cost.toFixed(0) : cost.toFixed(1);
 }
