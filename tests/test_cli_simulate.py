@@ -10,7 +10,7 @@ import pytest
 
 from waycode.cli import main
 from waycode.cli.simulate import Simulate
-from waycode.evaluation import closed_loop
+from waycode.evaluation import closed_loop_studies
 from waycode.simulation.drivers import LatentConfig, PolicyConfig
 from waycode.simulation.registry import PLANNERS
 
@@ -68,9 +68,9 @@ def test_tables_of_planners_and_of_settings(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With fewer rows than a user gets, who waits for all of them."""
-    monkeypatch.setattr(closed_loop, "COMPARED_PLANNERS", ("constant-velocity", "pdm-closed"))
-    quick = LatentConfig(depth=1, beam_width=1, refine_steps=0, policy=PolicyConfig(replan_steps=40))
-    monkeypatch.setattr(closed_loop, "ABLATIONS", {"depth 1, beam 1": quick})
+    monkeypatch.setattr(closed_loop_studies, "COMPARED_PLANNERS", ("constant-velocity", "pdm-closed"))
+    quick = LatentConfig(depth=1, beam_width=1, policy=PolicyConfig(replan_steps=40))
+    monkeypatch.setattr(closed_loop_studies, "ABLATIONS", {"depth 1, beam 1": quick})
     words = ["eval", what, "--model", "sumo-small", SAMPLES, "--scenes", "2", "--out", str(tmp_path)]
     assert main(words) == 0
     shown = capsys.readouterr().out

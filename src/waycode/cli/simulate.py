@@ -2,18 +2,20 @@
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 
 from waycode.cli.console import (
     Count,
     DatasetPath,
+    DriverName,
     Flag,
     MaybeCount,
     MaybeFolder,
     ModelName,
     Seconds,
+    TrafficKind,
     UsageError,
     check_at_least,
     progress_bar,
@@ -39,9 +41,9 @@ class Simulate:
 
     data: tyro.conf.Positional[DatasetPath]
     """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
-    planner: Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"] = "latent"
+    planner: DriverName = "latent"
     """Driver of the ego."""
-    traffic: Literal["replay", "idm", "sumo"] = "replay"
+    traffic: TrafficKind = "replay"
     """Driver of the other road users."""
     model: ModelName = "sumo-small"
     """For latent, paper and imitation: folder of a model or of a run, or the name of a bundled model."""

@@ -392,7 +392,7 @@ def closed_loop_tables(
         left_out: Number of scenes that were not driven, by reason.
         differences: Paired differences to a reference driver, printed in a second table.
     """
-    from waycode.evaluation.closed_loop import TRAFFIC_LABELS
+    from waycode.evaluation.closed_loop_studies import TRAFFIC_LABELS
 
     counts = " to ".join(map(str, sorted({row.num_scenarios for row in rows})))
     episodes = " to ".join(map(str, sorted({row.num_episodes for row in rows})))

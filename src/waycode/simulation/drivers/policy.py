@@ -24,12 +24,12 @@ class PolicyConfig:
 
     keep_last_plan: bool = True  # the last plan competes with the new ones
     keep_bonus: float = 0.02 * TOTAL_WEIGHT  # cost by which a new plan must be better than the last one
-    slowing_mps2: tuple[float, ...] = (1.5, 3.0)  # decelerations of slowed variants of the first two plans; () for none
+    slowing_mps2: tuple[float, ...] = (1.5, 3.0)  # decelerations of slowed variants; () for none
     stop: bool = True  # brake if no trajectory is safe
     stopping_mps2: float = 3.9  # deceleration of a comfortable stop, within nuPlan's comfort bound
     emergency_mps2: float = 6.0  # deceleration if a comfortable stop collides within `emergency_s`
     emergency_s: float = 2.0
-    replan_steps: int = 1  # search at every n-th step; in between, follow the last plan while it is safe
+    replan_steps: int = 2  # search at every n-th step; in between, follow the last plan while it is safe
     horizon_s: float = 4.0  # duration over which trajectories are simulated and compared
 
     def __post_init__(self) -> None:
@@ -113,7 +113,7 @@ def choose_trajectory(proposals: Sequence[Judged], last: Trajectory | None, eval
     pool = [*kept, *proposals]
     if not pool:
         return evaluate.stop(policy.stopping_mps2)
-    if proposals and policy.slowing_mps2:
+    if proposals and policy.slowing_mps2 and not is_safe(evaluate.levels_together(pool)).any():
         pool.append(evaluate.judge(_with_slowed(best_of(proposals, evaluate), evaluate)))
     if policy.stop and not is_safe(evaluate.levels_together(pool)).any():
         stop, hard_stop = (
