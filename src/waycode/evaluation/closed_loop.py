@@ -32,7 +32,8 @@ class ClosedLoopRow:
     num_scenarios: int
     num_episodes: int  # that these scenarios are windows of
     cls: Estimate  # closed-loop score
-    metrics: dict[str, Estimate]  # `no_at_fault_collision` is S-CR, `progress` is S-PR
+    metrics: dict[str, Estimate]  # `no_at_fault_collision` is S-CR, `progress` is S-PR; of the scenarios with them
+    not_judged: dict[str, int]  # metric -> number of scenarios whose map says nothing about it, if any
     num_frozen: int  # scenarios in which the ego stands for 3 s or more with nobody in its way
     planning_ms_median: float  # processor time of a plan; NaN if nothing was planned
     planning_ms_95: float  # 95 % quantile
@@ -128,6 +129,8 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
     episodes = np.array([result.episode for result in results])
     planning_ms = 1e3 * np.concatenate([result.planning_s for result in results])
     known = len(planning_ms) > 0
+    values = {name: _percent([result.metrics[name] for result in results]) for name in results[0].metrics}
+    judged = {name: np.isfinite(each) for name, each in values.items()}
     return ClosedLoopRow(
         planner=planner,
         traffic=traffic,
@@ -135,9 +138,9 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
         num_episodes=len(np.unique(episodes)),
         cls=Estimate.of(_percent([result.score for result in results]), episodes),
         metrics={
-            name: Estimate.of(_percent([result.metrics[name] for result in results]), episodes)
-            for name in results[0].metrics
+            name: Estimate.of(values[name][there], episodes[there]) for name, there in judged.items() if there.any()
         },
+        not_judged={name: int((~there).sum()) for name, there in judged.items() if not there.all()},
         num_frozen=sum(result.frozen_s > 0 for result in results),
         planning_ms_median=float(np.median(planning_ms)) if known else float("nan"),
         planning_ms_95=float(np.quantile(planning_ms, 0.95)) if known else float("nan"),

@@ -29,7 +29,7 @@ class PolicyConfig:
     stopping_mps2: float = 3.9  # deceleration of a comfortable stop, within nuPlan's comfort bound
     emergency_mps2: float = 6.0  # deceleration if a comfortable stop collides within `emergency_s`
     emergency_s: float = 2.0
-    replan_steps: int = 2  # search at every n-th step; in between, follow the last plan while it is safe
+    replan_steps: int = 1  # search at every n-th step; in between, follow the last plan while it is safe
     horizon_s: float = 4.0  # duration over which trajectories are simulated and compared
 
     def __post_init__(self) -> None:
