@@ -11,6 +11,7 @@ import pytest
 from waycode.cli import main
 from waycode.cli.simulate import Simulate
 from waycode.evaluation import closed_loop_studies
+from waycode.evaluation.closed_loop_studies import cell_of
 from waycode.simulation.drivers import LatentConfig, PolicyConfig
 from waycode.simulation.registry import PLANNERS
 
@@ -85,6 +86,20 @@ def test_tables_of_planners_and_of_settings(
     assert compared == [("constant-velocity", kind) for kind in kinds if what == "closed-loop"]
     assert (tmp_path / f"{what}.png").exists()
     assert not (tmp_path / f"{what}.unfinished").exists()
+
+
+def test_a_table_of_proposals_and_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["eval", "proposals", SAMPLES, "--scenes", "1", "--out", str(tmp_path), "--proposals", "centreline"]
+    assert main([*words, "--judges", "driving", "PDM"]) == 0
+    assert "no kept plan" in capsys.readouterr().out
+    report = json.loads((tmp_path / "proposals.json").read_text())
+    cells = [cell_of(row["planner"]) for row in report["rows"]]
+    assert cells[:2] == [("centreline", "driving", "whole policy"), ("centreline", "PDM", "whole policy")]
+    assert {policy for _, _, policy in cells} == set(closed_loop_studies.POLICIES)
+    assert all(row["failed"] == {} for row in report["rows"])
+    assert (tmp_path / "proposals.png").exists()
+    assert main([*words, "--judges", "nobody"]) == 2
+    assert "judges has nobody, expected some of driving, PDM, paper" in capsys.readouterr().err
 
 
 def test_a_dataset_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:

@@ -105,7 +105,7 @@ class ProposalStudy:
             (each, "driving", policy)
             for each in self.with_policies
             for policy in self.policies
-            if policy != _WHOLE_POLICY
+            if policy != _WHOLE_POLICY and each in self.proposals
         ]
         found = {}
         for proposals, judge, policy in dict.fromkeys(cells):

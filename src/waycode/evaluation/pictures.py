@@ -127,24 +127,22 @@ def save_closed_loop(report: ClosedLoopReport, path: Path) -> None:
 
 
 def save_proposals(report: ClosedLoopReport, path: Path) -> None:
-    """Draws two panels: scores by proposals and judge, and by proposals and policy under the driving objective."""
+    """Draws scores by proposals and judge, and, if parts of the policy were left out, by proposals and policy."""
     cells = {cell_of(row.planner): row.cls for row in report.rows}
     whole = next(iter(cells))[2]
-    panels = (
-        ("Proposals by judge", 1, {cell: score for cell, score in cells.items() if cell[2] == whole}),
-        ("With less of the policy, driving objective", 2, {c: s for c, s in cells.items() if c[1] == "driving"}),
-    )
-    figure = Figure(figsize=(13, 5.2), facecolor=_STYLE.paper, layout="constrained")
-    for axes, (title, by, shown) in zip(figure.subplots(1, 2), panels, strict=True):
-        if by == 2:
-            varied = {cell[0] for cell in shown if cell[2] != whole}
-            shown = {cell: score for cell, score in shown.items() if cell[0] in varied}
+    varied = {proposals for proposals, _, policy in cells if policy != whole}
+    panels = [("Proposals by judge", 1, [cell for cell in cells if cell[2] == whole])]
+    if varied:
+        less = [cell for cell in cells if cell[1] == "driving" and cell[0] in varied]
+        panels.append(("With less of the policy, driving objective", 2, less))
+    figure = Figure(figsize=(1 + 6 * len(panels), 5.2), facecolor=_STYLE.paper, layout="constrained")
+    for axes, (title, by, shown) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
         proposals, groups = (list(dict.fromkeys(cell[place] for cell in shown)) for place in (0, by))
         for number, group in enumerate(groups):
             own = [cell for cell in shown if cell[by] == group]
             place = np.array([proposals.index(cell[0]) for cell in own]) + (number - (len(groups) - 1) / 2) * 0.13
             colour = _GROUP_COLOURS[number % len(_GROUP_COLOURS)]
-            _draw_estimates(axes, place, [shown[cell] for cell in own], color=colour, label=group)
+            _draw_estimates(axes, place, [cells[cell] for cell in own], color=colour, label=group)
         axes.set_xticks(range(len(proposals)), proposals, rotation=25, ha="right")
         _finish(axes, f"{title} ({report.num_scenes} scenarios, NR)", "", "CLS in % (bars: 95 %)", **_BELOW_CENTRE)
         axes.set_ylim(0, 104)
