@@ -15,7 +15,8 @@ from waycode.cli.simulate import Simulate
 from waycode.dataset.dataset import DatasetError, load_scene, save_scene
 from waycode.dataset.storage import write_shard
 from waycode.demo import bundled_dataset
-from waycode.evaluation import closed_loop
+from waycode.evaluation import closed_loop_studies
+from waycode.evaluation.closed_loop_studies import cell_of
 from waycode.simulation.drive_file import (
     DRIVES_FOLDER,
     Drive,
@@ -138,9 +139,9 @@ def test_tables_of_planners_and_of_settings(
     what: str, tmp_path: Path, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """With fewer rows than a user gets, who waits for all of them."""
-    monkeypatch.setattr(closed_loop, "COMPARED_PLANNERS", ("constant-velocity", "pdm-closed"))
-    quick = LatentConfig(depth=1, beam_width=1, refine_steps=0, policy=PolicyConfig(replan_steps=40))
-    monkeypatch.setattr(closed_loop, "ABLATIONS", {"depth 1, beam 1": quick})
+    monkeypatch.setattr(closed_loop_studies, "COMPARED_PLANNERS", ("constant-velocity", "pdm-closed"))
+    quick = LatentConfig(depth=1, beam_width=1, policy=PolicyConfig(replan_steps=40))
+    monkeypatch.setattr(closed_loop_studies, "ABLATIONS", {"depth 1, beam 1": quick})
     words = ["eval", what, "--model", "sumo-small", SAMPLES, "--scenes", "2", "--out", str(tmp_path)]
     assert main(words) == 0
     shown = capsys.readouterr().out
@@ -155,6 +156,20 @@ def test_tables_of_planners_and_of_settings(
     assert compared == [("constant-velocity", kind) for kind in kinds if what == "closed-loop"]
     assert (tmp_path / f"{what}.png").exists()
     assert not (tmp_path / f"{what}.unfinished").exists()
+
+
+def test_a_table_of_proposals_and_judges(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    words = ["eval", "proposals", SAMPLES, "--scenes", "1", "--out", str(tmp_path), "--proposals", "centreline"]
+    assert main([*words, "--judges", "driving", "PDM"]) == 0
+    assert "no kept plan" in capsys.readouterr().out
+    report = json.loads((tmp_path / "proposals.json").read_text())
+    cells = [cell_of(row["planner"]) for row in report["rows"]]
+    assert cells[:2] == [("centreline", "driving", "whole policy"), ("centreline", "PDM", "whole policy")]
+    assert {policy for _, _, policy in cells} == set(closed_loop_studies.POLICIES)
+    assert all(row["failed"] == {} for row in report["rows"])
+    assert (tmp_path / "proposals.png").exists()
+    assert main([*words, "--judges", "nobody"]) == 2
+    assert "judges has nobody, expected some of driving, PDM, paper" in capsys.readouterr().err
 
 
 def test_a_dataset_that_does_not_exist(capsys: pytest.CaptureFixture[str]) -> None:

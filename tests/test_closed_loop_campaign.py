@@ -18,19 +18,21 @@ from waycode.dataset.dataset import DatasetError
 from waycode.dataset.seeds import episodes_in
 from waycode.evaluation import closed_loop
 from waycode.evaluation.closed_loop import (
-    ABLATIONS,
-    COMPARED_PLANNERS,
     ClosedLoopReport,
     ClosedLoopRow,
-    ablation,
     closed_loop_row,
-    comparison,
     drive_all,
     score_differences,
     worst,
     write_scores,
 )
 from waycode.evaluation.closed_loop_store import ResultStore, settings_digest
+from waycode.evaluation.closed_loop_studies import (
+    ABLATIONS,
+    COMPARED_PLANNERS,
+    build_study,
+    comparison,
+)
 from waycode.evaluation.pictures import save_closed_loop
 from waycode.evaluation.report import EvaluationError, Provenance
 from waycode.scene import MapFeatures, Scene, TrackType
@@ -260,7 +262,7 @@ def test_every_planner_meets_both_kinds_of_traffic() -> None:
 
 
 def test_ablations_differ_in_their_settings() -> None:
-    campaigns = ablation(SAMPLES, (0,), model="sumo-small")
+    campaigns = build_study("closed-loop-ablation", SAMPLES, indices=(0,), model="sumo-small").campaigns
     assert list(campaigns) == list(ABLATIONS)
     assert len({one.planner.latent for one in campaigns.values()}) == len(ABLATIONS)
 

@@ -24,18 +24,17 @@ from waycode import Planner
 from waycode.driving import Driver, Observation, PerfectTracker, Trajectory
 from waycode.features import SegmentedMap, segment_map
 from waycode.objectives import DRIVING_OBJECTIVE, ObjectiveError, TerminalVariance, parse_objective
-from waycode.objectives.driving import TOTAL_WEIGHT
 from waycode.planner import View, refinement
 from waycode.planner import planner as planner_module
 from waycode.scene import MapFeatures, Route, Scene
 from waycode.search import RefineResult, refine
 from waycode.simulation.drivers import PAPER, ImitationDriver, LatentConfig, LatentDriver, PolicyConfig, latent
 from waycode.simulation.drivers.latent import LatentState, loaded_planner, plan_trajectory
-from waycode.simulation.drivers.policy import Evaluator, choose_trajectory, slowed_trajectory
+from waycode.simulation.drivers.policy import Evaluator, Judged, choose_trajectory, is_safe, slowed_trajectory
 from waycode.simulation.registry import DriverSpec
 from waycode.simulation.rollout import SimulationConfig, simulate
 
-QUICK = LatentConfig(beam_width=1, refine_steps=1)
+QUICK = LatentConfig(beam_width=1)
 
 
 def with_policy(config: LatentConfig = QUICK, **changes: Any) -> LatentConfig:
@@ -124,39 +123,26 @@ def test_a_car_with_a_perfect_tracker_is_never_told_to_roll_back() -> None:
     assert planned(LatentDriver(config=QUICK), observation).speed_mps.min() < 0.0  # nuPlan's tracker is
 
 
-def test_a_new_plan_is_refined_at_the_step_after_in_place_of_a_search(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    count_calls(monkeypatch, View, "refine", calls)
-    count_calls(monkeypatch, View, "beam", calls)
-    driver = LatentDriver(config=with_policy(keep_bonus=1.0 * TOTAL_WEIGHT))
-    plans, _ = plans_in_a_row(driver, *[observation_of(road_scene())] * 4)
-    assert calls == ["beam", "refine", "beam", "beam"]  # the bonus is too high to take another plan afterwards
-    found, refined, kept, _ = plans
-    assert 0 < np.abs(refined.position_m - found.position_m[1:]).max() < 4.0  # another, but the same manoeuvre
-    np.testing.assert_array_equal(kept.position_m, refined.position_m[1:])
-
-
-def test_a_new_plan_that_has_become_unsafe_is_searched_anew(monkeypatch: pytest.MonkeyPatch) -> None:
-    driver, scene = LatentDriver(config=QUICK), road_scene()
+def test_a_last_plan_that_has_become_unsafe_is_searched_anew() -> None:
+    driver, scene = LatentDriver(config=with_policy(replan_steps=9)), road_scene()
     first = observation_of(scene)
     _, state = driver.plan(driver.reset(first), first)
-    monkeypatch.setattr(View, "refine", lambda *args, **options: pytest.fail("refined a plan that is unsafe"))
     blocked = observation_of(replace(road_scene(others=((12.0, 0.0, 0.0),)), map=scene.map))
     _, after = driver.plan(state, blocked)
     assert after.steps_since_search == 0
 
 
 def test_a_driver_without_time_still_plans() -> None:
-    config = replace(QUICK, deadline_s=0.0, refine_steps=5)
+    config = replace(QUICK, deadline_s=0.0)
     plan = planned(LatentDriver(config=config), observation_of(road_scene()))
     assert np.isfinite(plan.position_m).all()
 
 
-@pytest.mark.parametrize(("deadline_s", "steps"), [(5.5, 3), (None, 4)])
+@pytest.mark.parametrize(("deadline_s", "steps"), [(11.5, 2), (None, 4)])
 def test_a_deadline_ends_refinement_between_its_steps(
     monkeypatch: pytest.MonkeyPatch, deadline_s: float | None, steps: int
 ) -> None:
-    """Every look at this clock takes a second: two before refinement, then one at its start and one at each step."""
+    """Every look at this clock takes a second."""
     made, clock = [], count(0.0).__next__
 
     def counted(*args: Any, **options: Any) -> RefineResult:
@@ -168,8 +154,8 @@ def test_a_deadline_ends_refinement_between_its_steps(
     monkeypatch.setattr(refinement, "refine", counted)
     monkeypatch.setattr(latent, "time", SimpleNamespace(perf_counter=clock))
     monkeypatch.setattr(Planner, "encode", lambda *args, **options: replace(encode(*args, **options), clock=clock))
-    driver = LatentDriver(config=replace(QUICK, refine_steps=4, deadline_s=deadline_s))
-    (_, refined), _ = plans_in_a_row(driver, *[observation_of(road_scene())] * 2)
+    driver = LatentDriver(config=replace(PAPER, beam_width=1, refine_steps=4, deadline_s=deadline_s))
+    refined = planned(driver, observation_of(road_scene()))
     assert made == [steps]
     assert np.isfinite(refined.position_m).all()
 
@@ -323,8 +309,12 @@ def straight(scene: Scene, speed_mps: float) -> Trajectory:
     return drives_along(observation, speed_mps).select(0).at_centre(observation.vehicle)
 
 
+def judged(trajectory: Trajectory, evaluate: Evaluator) -> Judged:
+    return evaluate.judge(Trajectory.stack([trajectory]))
+
+
 def test_between_searches_the_last_plan_is_driven_on() -> None:
-    driver = LatentDriver(config=with_policy(replace(QUICK, refine_steps=0), replan_steps=3))
+    driver = LatentDriver(config=with_policy(replan_steps=3))
     (first, second), state = plans_in_a_row(driver, *[observation_of(road_scene())] * 2)
     assert state.steps_since_search == 1
     np.testing.assert_array_equal(second.position_m, first.position_m[1:])
@@ -334,20 +324,16 @@ def test_between_searches_the_last_plan_is_driven_on() -> None:
 def test_every_nth_step_is_a_search(replan_steps: int, searches: int, monkeypatch: pytest.MonkeyPatch) -> None:
     calls: list[str] = []
     count_calls(monkeypatch, View, "beam", calls)
-    driver = LatentDriver(config=with_policy(replace(QUICK, refine_steps=0), replan_steps=replan_steps))
+    driver = LatentDriver(config=with_policy(replan_steps=replan_steps))
     plans_in_a_row(driver, *[observation_of(road_scene())] * 6)
     assert len(calls) == searches
 
 
-def test_a_last_plan_that_is_not_kept_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
-    calls: list[str] = []
-    count_calls(monkeypatch, View, "refine", calls)
+def test_a_last_plan_that_is_not_kept_changes_nothing() -> None:
     driver = LatentDriver(config=with_policy(keep_last_plan=False, replan_steps=3))
-    plans, state = plans_in_a_row(driver, *[observation_of(road_scene())] * 3)
+    plans, _ = plans_in_a_row(driver, *[observation_of(road_scene())] * 3)
     for plan in plans[1:]:
         np.testing.assert_array_equal(plan.position_m, plans[0].position_m)
-    assert calls == []  # there is no step at which to refine
-    assert state.unrefined is None
 
 
 @pytest.mark.parametrize(("keep_bonus", "kept"), [(0.0, False), (0.05, False), (0.3, True)])
@@ -355,32 +341,30 @@ def test_a_new_plan_must_be_better_by_the_bonus(keep_bonus: float, kept: bool) -
     scene = road_scene()
     last, new = straight(scene, 8.0), straight(scene, 9.0)  # better by 4 m of the 46.6 m that can be reached: 0.086
     evaluate = evaluator(scene, objective="route-progress", keep_bonus=keep_bonus, slowing_mps2=())
-    chosen, index = choose_trajectory([new], last, evaluate)
-    assert chosen is (last if kept else new)
-    assert index == (None if kept else 0)
+    chosen = choose_trajectory([judged(new, evaluate)], last, evaluate)
+    np.testing.assert_array_equal(chosen.position_m, (last if kept else new).position_m)
 
 
 @pytest.mark.parametrize(("slowing_mps2", "slowed"), [((1.5, 3.0), True), ((), False)], ids=["slowed variants", "none"])
 def test_plans_are_slowed_down_before_the_car_stops(slowing_mps2: tuple[float, ...], slowed: bool) -> None:
     scene = road_scene(others=((28.0, 0.0, 0.0),))
     plan, evaluate = straight(scene, 10.0), evaluator(scene, slowing_mps2=slowing_mps2)
-    chosen, index = choose_trajectory([plan], None, evaluate)
-    assert index is None  # the plan itself collides
+    chosen = choose_trajectory([judged(plan, evaluate)], None, evaluate)
+    assert not is_safe(judged(plan, evaluate).levels)[0]
     stop = evaluate.stop(evaluate.policy.stopping_mps2)
     expected = slowed_trajectory(plan, braking_mps2=3.0, dt_s=DT_S) if slowed else stop
     np.testing.assert_allclose(chosen.position_m, expected.position_m)
-    assert evaluate.is_safe(evaluate.levels([chosen]))[0]
+    assert is_safe(judged(chosen, evaluate).levels)[0]
 
 
 @pytest.mark.parametrize("stop", [True, False])
 def test_where_nothing_is_safe_the_car_stops_if_it_may(stop: bool) -> None:
     scene = road_scene(others=((12.0, 0.0, 0.0),))
     plan, evaluate = straight(scene, 10.0), evaluator(scene, slowing_mps2=(), stop=stop)
-    chosen, index = choose_trajectory([plan], None, evaluate)
-    assert index == (None if stop else 0)
-    assert (chosen is plan) == (not stop)
-    if stop:  # the wall is 7.5 m ahead: a comfortable stop takes 12.8 m, so the emergency brake is used
-        np.testing.assert_array_equal(chosen.position_m, evaluate.stop(6.0).position_m)
+    chosen = choose_trajectory([judged(plan, evaluate)], None, evaluate)
+    # The wall is 7.5 m ahead: a comfortable stop takes 12.8 m, so the emergency brake is used.
+    expected = evaluate.stop(6.0) if stop else plan
+    np.testing.assert_array_equal(chosen.position_m, expected.position_m)
 
 
 @pytest.mark.parametrize(
@@ -395,14 +379,13 @@ def test_where_nothing_is_safe_the_car_stops_if_it_may(stop: bool) -> None:
 def test_the_car_stops_as_hard_as_the_policy_says(changes: dict[str, Any], braking_mps2: float) -> None:
     scene = road_scene(others=((22.5, 0.0, 0.0),))  # 18 m between the boxes, 17 m with the margin
     evaluate = evaluator(scene, slowing_mps2=(), **changes)
-    chosen, _ = choose_trajectory([straight(scene, 10.0)], None, evaluate)
+    chosen = choose_trajectory([judged(straight(scene, 10.0), evaluate)], None, evaluate)
     np.testing.assert_array_equal(chosen.position_m, evaluate.stop(braking_mps2).position_m)
 
 
 def test_a_model_that_is_uncertain_of_everything_stops() -> None:
     evaluate = evaluator(road_scene())
-    chosen, index = choose_trajectory([], None, evaluate)
-    assert index is None
+    chosen = choose_trajectory([], None, evaluate)
     np.testing.assert_array_equal(chosen.position_m, evaluate.stop(3.9).position_m)
     certain = loaded_planner("sumo-small")
     never = Planner(certain.model, sigma_max_m=dict.fromkeys(certain.sigma_max_m, 0.0))
@@ -411,27 +394,26 @@ def test_a_model_that_is_uncertain_of_everything_stops() -> None:
     np.testing.assert_allclose(plan.speed_mps, np.maximum(0.0, 10.0 - 3.9 * DT_S * np.arange(41)), atol=1e-9)
 
 
-@pytest.mark.parametrize(("horizon_s", "is_safe"), [(2.0, True), (4.0, False)])
-def test_trajectories_are_compared_over_the_policys_horizon(horizon_s: float, is_safe: bool) -> None:
+@pytest.mark.parametrize(("horizon_s", "safe"), [(2.0, True), (4.0, False)])
+def test_trajectories_are_compared_over_the_policys_horizon(horizon_s: float, safe: bool) -> None:
     scene = road_scene(others=((34.0, 0.0, 0.0),))  # reached after 2.95 s, with the margin after 2.85 s
     objective = f"at-fault-collision(horizon_s={horizon_s:g}) then route-progress(horizon_s={horizon_s:g})"
     evaluate = evaluator(scene, objective=objective, horizon_s=horizon_s)
     assert evaluate.num_steps == round(10 * horizon_s)
-    levels = evaluate.levels([straight(scene, 10.0)])
-    assert evaluate.is_safe(levels).tolist() == [is_safe]
+    assert is_safe(judged(straight(scene, 10.0), evaluate).levels).tolist() == [safe]
 
 
 def test_an_objective_that_looks_beyond_the_policys_horizon_is_refused() -> None:
     scene = road_scene()
     with pytest.raises(ObjectiveError, match=r"the driving horizon is 4 s, expected 1\.5 to 2 s"):
-        evaluator(scene, horizon_s=2.0).levels([straight(scene, 10.0)])
+        judged(straight(scene, 10.0), evaluator(scene, horizon_s=2.0))
 
 
 def test_an_objective_of_one_level_has_no_danger() -> None:
     evaluate = evaluator(road_scene(others=((12.0, 0.0, 0.0),)), objective="at-fault-collision")
-    levels = evaluate.levels([straight(road_scene(), 10.0)])
+    levels = judged(straight(road_scene(), 10.0), evaluate).levels
     assert levels[0, 0] > 0
-    assert evaluate.is_safe(levels).tolist() == [True]
+    assert is_safe(levels).tolist() == [True]
 
 
 def test_a_slowed_plan_keeps_its_path_and_stops() -> None:

@@ -68,6 +68,10 @@ class PdmConfig:
     forgives_start_off_road: bool = False  # an ego that starts off the road may stay there
     smooths_comfort: bool = True  # accelerations as one parabola over the horizon; else nuPlan's windows on speeds
 
+    def num_steps(self, dt_s: float) -> int:
+        """Steps of the proposals."""
+        return round(self.horizon_s / dt_s)
+
     def __post_init__(self) -> None:
         if self.leader_every_steps < 1 or self.road_tolerance_m < 0:
             raise ValueError(f"{self}: expected leader_every_steps of 1 or more, road_tolerance_m of 0 or more")
@@ -103,22 +107,11 @@ class PdmClosed:
 
     def plan(self, state: Road, observation: Observation) -> tuple[Trajectory, Road]:
         config, scene, vehicle = self.config, observation.scene, observation.vehicle
-        num_steps, dt_s = round(config.horizon_s / scene.dt_s), scene.dt_s
+        num_steps, dt_s = config.num_steps(scene.dt_s), scene.dt_s
         others = constant_velocity_forecast(
             scene, observation.agent, num_steps=num_steps + TTC_LOOKS[-1], near=observation.ego
         )
-        proposals = idm_proposals(
-            observation,
-            state,
-            others,
-            offset_m=np.repeat(np.array(config.offsets_m), len(config.speed_shares)),
-            speed_share=np.tile(np.array(config.speed_shares), len(config.offsets_m)),
-            num_steps=num_steps,
-            config=config.idm,
-            anticipates=config.anticipates,
-            leader_every_steps=config.leader_every_steps,
-            offset_by_own_length=config.offset_by_own_length,
-        )
+        proposals = centreline_proposals(observation, state, others, config)
         start = observation.ego.repeated(len(proposals.heading_rad))
         simulated = self.tracker.follow(start, proposals, num_steps=num_steps, vehicle=vehicle, dt_s=dt_s)
         states = [start, *simulated]
@@ -136,6 +129,31 @@ class PdmClosed:
         if is_slow and scores.collision_step[best] * dt_s <= config.emergency_s:
             return self.tracker.emergency_stop(observation.ego, vehicle=vehicle, dt_s=dt_s), state
         return proposals.select(best).at_centre(vehicle), state
+
+
+def centreline_proposals(
+    observation: Observation, road: Road, others: Forecast[np.ndarray], config: PdmConfig
+) -> Trajectory:
+    """PDM-Closed's proposals: the rear axle along the route by IDM, at every offset with every share of the speed.
+
+    Args:
+        observation: the world now.
+        road: the route.
+        others: a forecast at least as long as the proposals.
+        config: offsets, shares, duration and IDM.
+    """
+    return idm_proposals(
+        observation,
+        road,
+        others,
+        offset_m=np.repeat(np.array(config.offsets_m), len(config.speed_shares)),
+        speed_share=np.tile(np.array(config.speed_shares), len(config.offsets_m)),
+        num_steps=config.num_steps(observation.scene.dt_s),
+        config=config.idm,
+        anticipates=config.anticipates,
+        leader_every_steps=config.leader_every_steps,
+        offset_by_own_length=config.offset_by_own_length,
+    )
 
 
 @dataclass(frozen=True, kw_only=True)

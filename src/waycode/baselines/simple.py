@@ -11,6 +11,7 @@ from waycode.scene import Scene, WaycodeError
 from waycode.scene.geometry import arclengths, forward, interpolate, project
 
 _NEARBY_STEPS = 30  # the ego is matched with this part of the log: it may pass the same place again later
+_SAME_PLACE_M = 1e-6  # float64 rounding
 _CATCH_UP_S = 2.0  # time in which a plan compensates for the tracker's lag
 
 
@@ -89,7 +90,14 @@ class _RecordedPath:
         return np.interp(steps, self.steps, self.along_m) + last_m * np.maximum(0, steps - self.steps[-1])
 
     def nearest(self, centre_m: Float[np.ndarray, "1 2"], *, step: int) -> float:
-        """Arclength of the point nearest to a vehicle, near where the log is at `step`."""
+        """Arclength of the point nearest to a vehicle, near where the log is at `step`.
+
+        A vehicle that is where the log is has no lag. The nearest point may be another one: positions recorded while
+        standing are jittery.
+        """
+        own = np.flatnonzero(self.steps == step)
+        if len(own) and np.linalg.norm(self.points_m[own[0]] - centre_m[0]) < _SAME_PLACE_M:
+            return float(self.along_m[own[0]])
         near = np.flatnonzero(np.abs(self.steps - min(step, int(self.steps[-1]))) <= _NEARBY_STEPS)
         if len(near) < 2:
             return float(self.along_m[near[0]])

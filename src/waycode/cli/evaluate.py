@@ -10,10 +10,12 @@ from rich.console import RenderableType
 from waycode.cli.console import (
     Count,
     DatasetPath,
+    DriverName,
     Flag,
     MaybeCount,
     MaybeFolder,
     ModelName,
+    TrafficKind,
     check_at_least,
     progress_bar,
     say_result,
@@ -23,6 +25,7 @@ from waycode.cli.joint import evaluate_joint
 
 if TYPE_CHECKING:
     from waycode.dataset.dataset import Dataset
+    from waycode.evaluation.closed_loop_studies import StudyName
     from waycode.evaluation.report import Provenance
     from waycode.model import Model
 
@@ -52,10 +55,12 @@ class Evaluate:
     gradient steps from random codes. joint-consistency: one agent alone has a goal, which moves; whether the others
     follow, and whether they overlap with it. Each writes a .json and a .png under its name.
 
-    closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all planners compared, in
-    replayed and in reactive traffic; or latent search with other depths, beams and objectives. Each writes a .json, a
-    .parquet with a row per run, and a .png. Scenes whose ego is not a car or speeds in the log are left out and
-    counted. With --out, run a stopped command again to continue it.
+    closed-loop, closed-loop-ablation, paper-ablation, proposals: how well planners drive (see `waycode simulate`): all
+    planners compared, in replayed and in reactive traffic; latent search with other depths, beams and objectives; the
+    paper's planner in the rows of the paper's ablation; and what the tokens are worth: trajectories of several origins,
+    each judged by several objectives, and with parts of the policy left out. Each writes a .json, a .parquet with a row
+    per run, and a .png. One scene of each simulated world is driven; scenes whose ego is not a car or speeds in the log
+    are left out and counted. With --out, run a stopped command again to continue it.
 
     Intervals are 95 % bootstrap intervals over episodes: windows of one simulated world are resampled together.
     Datasets of test seeds (9000 and above) are refused without --publish.
@@ -76,6 +81,8 @@ class Evaluate:
             "search-vs-optimisation",
             "closed-loop",
             "closed-loop-ablation",
+            "paper-ablation",
+            "proposals",
         ]
     ]
     """Name of the evaluation."""
@@ -89,6 +96,14 @@ class Evaluate:
     """For reconstruction: add columns for the encoder's code after 5 and 40 gradient steps, which is slow."""
     agents: Count = 2
     """For joint models: road users per scene that are planned for together, at most; two in the paper."""
+    planners: tuple[DriverName, ...] = ()
+    """For closed-loop: planners to compare; all but `paper` if not given."""
+    traffic: tuple[TrafficKind, ...] = ("replay", "idm")
+    """For closed-loop: how the other road users move; a row of each planner for each."""
+    proposals: tuple[str, ...] = ()
+    """For proposals: origins of the trajectories; all if not given."""
+    judges: tuple[str, ...] = ()
+    """For proposals: objectives that choose between them; all if not given."""
     publish: Flag = False
     """Allow a dataset of test seeds: the figures are final, and nothing is chosen by them."""
     out: MaybeFolder = None
@@ -124,7 +139,7 @@ class Evaluate:
             result, tables, files = evaluate_joint(
                 self.what, model, dataset, provenance, scenes=self.scenes, agents=self.agents, out=self.out
             )  # fmt: skip
-        elif self.what == "closed-loop" or self.what == "closed-loop-ablation":
+        elif self.what in ("closed-loop", "closed-loop-ablation", "paper-ablation", "proposals"):
             result, tables, files = self._closed_loop(self.what)
         else:
             result, tables, files = self._guidance(model, dataset, provenance)
@@ -180,23 +195,25 @@ class Evaluate:
             save_examples(report, answered, self.out / files[2], scene_of=dataset.__getitem__)
         return report.as_json(), guidance_tables(report), files
 
-    def _closed_loop(
-        self, what: Literal["closed-loop", "closed-loop-ablation"]
-    ) -> tuple[Any, RenderableType, list[str]]:
+    def _closed_loop(self, what: "StudyName") -> tuple[Any, RenderableType, list[str]]:
         from waycode.cli.tables import closed_loop_tables
         from waycode.evaluation.closed_loop import closed_loop_report
-        from waycode.evaluation.pictures import save_closed_loop
+        from waycode.evaluation.closed_loop_studies import ProposalStudy, StudyOptions
+        from waycode.evaluation.pictures import save_closed_loop, save_proposals
 
+        given = {"proposals": self.proposals, "judges": self.judges}
+        cells = ProposalStudy(**{name: names for name, names in given.items() if names})
+        options = StudyOptions(planners=self.planners, traffic=self.traffic, proposals=cells)
         files = [f"{what}.json", f"{what}.parquet", f"{what}.png"]
         with ExitStack() as stack:
             report = closed_loop_report(
                 what, model=self.model, folder=self.data, scenes=self.scenes, publish=self.publish,
-                workers=self.workers, scores=None if self.out is None else self.out / files[1],
+                workers=self.workers, options=options, scores=None if self.out is None else self.out / files[1],
                 on_start=lambda total: stack.enter_context(progress_bar("driving", total, unit="runs")),
             )  # fmt: skip
         if self.out is not None:
             report.write(self.out)
-            save_closed_loop(report, self.out / files[2])
+            (save_proposals if what == "proposals" else save_closed_loop)(report, self.out / files[2])
         tables = closed_loop_tables(
             f"{self.data}: closed loop", report.rows, left_out=report.left_out, differences=report.differences
         )

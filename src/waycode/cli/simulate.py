@@ -2,18 +2,20 @@
 
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
-from typing import TYPE_CHECKING, Literal
+from typing import TYPE_CHECKING
 
 import tyro
 
 from waycode.cli.console import (
     Count,
     DatasetPath,
+    DriverName,
     Flag,
     MaybeCount,
     MaybeFolder,
     ModelName,
     Seconds,
+    TrafficKind,
     UsageError,
     check_at_least,
     progress_bar,
@@ -24,7 +26,6 @@ from waycode.cli.console import (
 if TYPE_CHECKING:
     from waycode.simulation.campaign import Campaign, ScenarioResult
 
-PlannerName = Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"]
 _SCORES_FILE = "scores.parquet"
 _PICTURE_RADIUS_M = 40.0
 
@@ -41,9 +42,9 @@ class Simulate:
 
     data: tyro.conf.Positional[DatasetPath]
     """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
-    planner: PlannerName = "latent"
+    planner: DriverName = "latent"
     """Driver of the ego."""
-    traffic: Literal["replay", "idm", "sumo"] = "replay"
+    traffic: TrafficKind = "replay"
     """Driver of the other road users."""
     model: ModelName = "sumo-small"
     """For latent, paper and imitation: folder of a model or of a run, or the name of a bundled model."""
@@ -65,7 +66,7 @@ class Simulate:
     """Number of the worst scenarios to draw; needs --out."""
     video: Literal["none", "gif", "mp4"] = "none"
     """Draw them as animations too; mp4 needs the extra `video`."""
-    beside: PlannerName | None = None
+    beside: DriverName | None = None
     """A second driver, to show beside the first in the animations."""
     json: Flag = False
     """Print the scores as JSON."""

@@ -403,7 +403,7 @@ def closed_loop_tables(
         left_out: Number of scenes that were not driven, by reason.
         differences: Paired differences to a reference driver, printed in a second table.
     """
-    from waycode.evaluation.closed_loop import TRAFFIC_LABELS
+    from waycode.evaluation.closed_loop_studies import TRAFFIC_LABELS
 
     counts = " to ".join(map(str, sorted({row.num_scenarios for row in rows})))
     episodes = " to ".join(map(str, sorted({row.num_episodes for row in rows})))
@@ -415,7 +415,7 @@ def closed_loop_tables(
     for row in rows:
         scores.add_row(
             f"{row.planner}\n{TRAFFIC_LABELS[row.traffic]}", _interval(row.cls),
-            *(_interval(row.metrics[name]) for name in _CLOSED_LOOP_HEADINGS),
+            *(_interval(row.metrics[name]) if name in row.metrics else "-" for name in _CLOSED_LOOP_HEADINGS),
             str(row.num_frozen), f"{row.planning_ms_median:.0f}\n{row.planning_ms_95:.0f}",
         )  # fmt: skip
     parts: list[RenderableType] = [scores]
@@ -427,6 +427,8 @@ def closed_loop_tables(
             paired.add_row(name, f"{points.mean:+.1f}", f"{points.low:+.1f} to {points.high:+.1f}")
         parts.append(paired)
     parts += [Text(f"left out: {count} scenes ({reason})") for reason, count in left_out.items()]
+    unknown = {name: count for row in rows for name, count in row.not_judged.items()}
+    parts += [Text(f"not judged, for want of data: {name} in {count} scenarios") for name, count in unknown.items()]
     for row in rows:
         if row.failed:
             parts.append(Text(f"{row.planner} failed in {len(row.failed)} of {row.num_scenarios} scenarios:"))

@@ -5,7 +5,7 @@ from dataclasses import dataclass, replace
 from typing import Literal
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
 from waycode.driving.vehicle import Vehicle, VehicleState
 from waycode.scene.geometry import box_corners, forward
@@ -57,8 +57,8 @@ class Trajectory:
             point="rear-axle",
         )
 
-    def select(self, index: int) -> "Trajectory":
-        """One of K trajectories."""
+    def select(self, index: int | Bool[np.ndarray, " K"]) -> "Trajectory":
+        """One of K trajectories, or some of them."""
         return replace(
             self,
             position_m=self.position_m[index],

@@ -7,7 +7,6 @@ from collections.abc import Callable, Mapping, Sequence
 from contextlib import nullcontext
 from dataclasses import dataclass, replace
 from pathlib import Path
-from typing import Literal
 
 import numpy as np
 import pyarrow as pa
@@ -17,34 +16,11 @@ from jaxtyping import Float
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.files import replace_file
 from waycode.evaluation.closed_loop_store import ResultStore, result_table, settings_digest
+from waycode.evaluation.closed_loop_studies import TRAFFIC_LABELS, StudyName, StudyOptions, build_study
 from waycode.evaluation.report import Estimate, EvaluationError, Provenance, Report
-from waycode.objectives import DRIVING_OBJECTIVE
 from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign
-from waycode.simulation.drivers import LatentConfig, PolicyConfig
-from waycode.simulation.registry import DriverSpec, TrafficName
+from waycode.simulation.registry import TrafficName
 from waycode.simulation.scenarios import choose_scenarios
-
-COMPARED_PLANNERS: tuple[str, ...] = ("replay", "pdm-closed", "idm", "constant-velocity", "imitation", "latent")
-_COMPARISON_REFERENCE = "pdm-closed"  # the planner that the others are compared with, scenario by scenario
-TRAFFIC_LABELS: dict[TrafficName, str] = {"replay": "NR", "idm": "R", "sumo": "R (SUMO)"}
-
-_ABLATION_REFERENCE = "depth 3, beam 2, refined"
-# The rows of the paper's ablation (section 5.1, table "Ablation study on nuPlan"), as settings.
-ABLATIONS: dict[str, LatentConfig] = {
-    "depth 1, beam 1": LatentConfig(depth=1, beam_width=1, refine_steps=0),
-    "depth 2, beam 1": LatentConfig(depth=2, beam_width=1, refine_steps=0),
-    "depth 3, beam 1": LatentConfig(depth=3, beam_width=1, refine_steps=0),
-    "depth 3, beam 2": LatentConfig(depth=3, beam_width=2, refine_steps=0),
-    _ABLATION_REFERENCE: LatentConfig(),
-    "... without route": LatentConfig(
-        objective=DRIVING_OBJECTIVE.replace("5 * route-progress + ", ""),
-        policy=PolicyConfig(keep_bonus=0.02 * 11),  # 2 % of the sum of nuPlan's remaining weights
-    ),
-    "... without edge": LatentConfig(objective=DRIVING_OBJECTIVE.replace(" + off-road", "")),
-    "... without collision": LatentConfig(
-        objective=DRIVING_OBJECTIVE.replace("at-fault-collision + ", "").replace(" + 5 * time-to-collision", "")
-    ),
-}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -56,7 +32,8 @@ class ClosedLoopRow:
     num_scenarios: int
     num_episodes: int  # that these scenarios are windows of
     cls: Estimate  # closed-loop score
-    metrics: dict[str, Estimate]  # `no_at_fault_collision` is S-CR, `progress` is S-PR
+    metrics: dict[str, Estimate]  # `no_at_fault_collision` is S-CR, `progress` is S-PR; of the scenarios with them
+    not_judged: dict[str, int]  # metric -> number of scenarios whose map says nothing about it, if any
     num_frozen: int  # scenarios in which the ego stands for 3 s or more with nobody in its way
     planning_ms_median: float  # processor time of a plan; NaN if nothing was planned
     planning_ms_95: float  # 95 % quantile
@@ -93,7 +70,7 @@ ScoredCampaign = tuple[ClosedLoopRow, list[ScenarioResult]]
 
 
 def closed_loop_report(
-    name: Literal["closed-loop", "closed-loop-ablation"],
+    name: StudyName,
     *,
     model: str,
     folder: Path,
@@ -101,30 +78,31 @@ def closed_loop_report(
     publish: bool = False,
     scores: Path | None = None,
     workers: int = 1,
+    options: StudyOptions | None = None,
     on_start: Callable[[int], Callable[[int], None]] = lambda total: lambda count: None,
 ) -> ClosedLoopReport:
-    """Drives the fit scenes of a dataset with all planners, or with all settings of the ablation.
+    """Drives a fit scene of each world of a dataset with everything that a study compares.
 
     Args:
-        name: "closed-loop" compares planners, "closed-loop-ablation" compares settings of latent search.
+        name: "closed-loop" compares planners, "closed-loop-ablation" and "paper-ablation" settings of our driver and of
+            the paper's, "proposals" where trajectories come from and who judges them.
         model: what `--model` takes, for the planners that need one.
         folder: dataset of scenes that the model was not trained on.
-        scenes: number of scenes, evenly spread over the dataset; None: all.
+        scenes: number of worlds, evenly spread over the dataset; None: all.
         publish: whether the figures are to be published; without it, a dataset of test seeds is refused.
         scores: as for `drive_all`.
         workers: processes.
+        options: what to drive; by default everything.
         on_start: called with the total number of runs before the first; what it returns is called with the number of
             runs done since its last call.
     """
     dataset = Dataset(folder)
     provenance = Provenance.of(dataset, model=model, publish=publish)
-    chosen = choose_scenarios(dataset, scenes, only_fit=True)
+    chosen = choose_scenarios(dataset, scenes, only_fit=True, one_per_world=True)
     if not chosen.indices:
         raise EvaluationError(f"{folder} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
-    if name == "closed-loop":
-        campaigns, reference = comparison(folder, chosen.indices, model=model), _COMPARISON_REFERENCE
-    else:
-        campaigns, reference = ablation(folder, chosen.indices, model=model), _ABLATION_REFERENCE
+    study = build_study(name, folder, indices=chosen.indices, model=model, options=options)
+    campaigns = study.campaigns
     on_scenarios = on_start(len(campaigns) * len(chosen.indices))
     scored = drive_all(campaigns, scores=scores, workers=workers, on_scenarios=on_scenarios)
     return ClosedLoopReport(
@@ -134,7 +112,7 @@ def closed_loop_report(
         num_episodes=len({result.episode for _, results in scored for result in results}),
         left_out=dict(chosen.left_out),
         rows=[row for row, _ in scored],
-        differences=score_differences(scored, reference=reference),
+        differences=score_differences(scored, reference=study.reference),
     )
 
 
@@ -151,6 +129,8 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
     episodes = np.array([result.episode for result in results])
     planning_ms = 1e3 * np.concatenate([result.planning_s for result in results])
     known = len(planning_ms) > 0
+    values = {name: _percent([result.metrics[name] for result in results]) for name in results[0].metrics}
+    judged = {name: np.isfinite(each) for name, each in values.items()}
     return ClosedLoopRow(
         planner=planner,
         traffic=traffic,
@@ -158,9 +138,9 @@ def closed_loop_row(results: Sequence[ScenarioResult], *, planner: str, traffic:
         num_episodes=len(np.unique(episodes)),
         cls=Estimate.of(_percent([result.score for result in results]), episodes),
         metrics={
-            name: Estimate.of(_percent([result.metrics[name] for result in results]), episodes)
-            for name in results[0].metrics
+            name: Estimate.of(values[name][there], episodes[there]) for name, there in judged.items() if there.any()
         },
+        not_judged={name: int((~there).sum()) for name, there in judged.items() if not there.all()},
         num_frozen=sum(result.frozen_s > 0 for result in results),
         planning_ms_median=float(np.median(planning_ms)) if known else float("nan"),
         planning_ms_95=float(np.quantile(planning_ms, 0.95)) if known else float("nan"),
@@ -229,34 +209,6 @@ def _drive(
     results.sort(key=lambda result: result.index)
     planner = name.removesuffix(f" {TRAFFIC_LABELS[campaign.traffic]}")
     return closed_loop_row(results, planner=planner, traffic=campaign.traffic), results
-
-
-def comparison(
-    folder: Path, indices: tuple[int, ...], *, model: str, traffics: Sequence[TrafficName] = ("replay", "idm")
-) -> dict[str, Campaign]:
-    """Campaigns of all planners in each kind of traffic.
-
-    Args:
-        folder: dataset.
-        indices: scenes to drive.
-        model: what `--model` takes, for the planners that need one.
-        traffics: "replay" is non-reactive.
-    """
-    return {
-        f"{planner} {TRAFFIC_LABELS[traffic]}": Campaign(
-            folder=folder, indices=indices, planner=DriverSpec(name=planner, model=model), traffic=traffic
-        )
-        for traffic in traffics
-        for planner in COMPARED_PLANNERS
-    }
-
-
-def ablation(folder: Path, indices: tuple[int, ...], *, model: str) -> dict[str, Campaign]:
-    """Campaigns of latent search with other settings, in non-reactive traffic; arguments as for `comparison`."""
-    return {
-        name: Campaign(folder=folder, indices=indices, planner=DriverSpec(model=model, latent=config))
-        for name, config in ABLATIONS.items()
-    }
 
 
 def write_scores(scored: Sequence[ScoredCampaign], path: Path) -> None:

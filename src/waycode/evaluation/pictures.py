@@ -9,7 +9,8 @@ from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
 from waycode.evaluation import consistency, joint
-from waycode.evaluation.closed_loop import TRAFFIC_LABELS, ClosedLoopReport
+from waycode.evaluation.closed_loop import ClosedLoopReport
+from waycode.evaluation.closed_loop_studies import TRAFFIC_LABELS, cell_of
 from waycode.evaluation.forecast import MIN_ADE, MIN_FDE, NUM_FORECASTS
 from waycode.evaluation.forecast_report import ForecastReport
 from waycode.evaluation.guidance import BEAM, DECODED, RECORDED, SUCCESS, UNGUIDED, AnsweredCase, greedy
@@ -39,6 +40,7 @@ _STYLE = Style()
 _DOTS_PER_INCH = 150
 _MAX_EXAMPLES = 8  # successes and failures together, the same number of each group
 _PART_COLOURS = (_STYLE.chosen, _STYLE.candidate, _STYLE.ego, _STYLE.original)
+_GROUP_COLOURS = (*_PART_COLOURS, _STYLE.faint_ink)
 _SHORT_NAMES = {  # fit above a panel
     Group.AVAILABLE: "turn available",
     Group.FROM_NO_LANE: "no left turn",
@@ -120,6 +122,29 @@ def save_closed_loop(report: ClosedLoopReport, path: Path) -> None:
         axes.set_xticks(range(len(rows)), [row.planner for row in rows], rotation=30, ha="right")
         title = f"{TRAFFIC_LABELS[traffic]} ({rows[0].num_scenarios:,} scenarios)"
         _finish(axes, title, "", "% (bars: 95 %)", loc="lower right")
+        axes.set_ylim(0, 104)
+    _save(figure, f"{report.name}: {report.provenance.model} on {report.provenance.data}", path)
+
+
+def save_proposals(report: ClosedLoopReport, path: Path) -> None:
+    """Draws scores by proposals and judge, and, if parts of the policy were left out, by proposals and policy."""
+    cells = {cell_of(row.planner): row.cls for row in report.rows}
+    whole = next(iter(cells))[2]
+    varied = {proposals for proposals, _, policy in cells if policy != whole}
+    panels = [("Proposals by judge", 1, [cell for cell in cells if cell[2] == whole])]
+    if varied:
+        less = [cell for cell in cells if cell[1] == "driving" and cell[0] in varied]
+        panels.append(("With less of the policy, driving objective", 2, less))
+    figure = Figure(figsize=(1 + 6 * len(panels), 5.2), facecolor=_STYLE.paper, layout="constrained")
+    for axes, (title, by, shown) in zip(figure.subplots(1, len(panels), squeeze=False)[0], panels, strict=True):
+        proposals, groups = (list(dict.fromkeys(cell[place] for cell in shown)) for place in (0, by))
+        for number, group in enumerate(groups):
+            own = [cell for cell in shown if cell[by] == group]
+            place = np.array([proposals.index(cell[0]) for cell in own]) + (number - (len(groups) - 1) / 2) * 0.13
+            colour = _GROUP_COLOURS[number % len(_GROUP_COLOURS)]
+            _draw_estimates(axes, place, [cells[cell] for cell in own], color=colour, label=group)
+        axes.set_xticks(range(len(proposals)), proposals, rotation=25, ha="right")
+        _finish(axes, f"{title} ({report.num_scenes} scenarios, NR)", "", "CLS in % (bars: 95 %)", **_BELOW_CENTRE)
         axes.set_ylim(0, 104)
     _save(figure, f"{report.name}: {report.provenance.model} on {report.provenance.data}", path)
 

@@ -29,7 +29,7 @@ from waycode.scene.kinematics import COMFORT_BOUNDS, MIN_STEPS, motion
 # nuPlan's score as a cost: its multipliers first, then its weighted mean.
 DRIVING_OBJECTIVE = (
     "at-fault-collision + off-road + red-light + route-end then "
-    "5 * route-progress + 5 * time-to-collision + 4 * speed-limit + 2 * comfort-limits"
+    "5 * route-progress + 5 * time-to-collision + 4 * speed-limit + 2 * comfort-limits(bound_share=0.8)"
 )
 TOTAL_WEIGHT = 16.0  # sum of the weights of the second level
 
@@ -93,6 +93,17 @@ def _reachable_m(setting: Setting, num_steps: int) -> float:
         along += dt_s * speed
         speed = min(speed + change, max(target, speed - change))
     return min(along, max(end_m - setting.vehicle.rear_axle_to_centre_m, start)) - start
+
+
+def _past_motion(setting: Setting) -> tuple[Float[np.ndarray, " p"], Float[np.ndarray, " p"]]:
+    """Speed of the rear axle and heading at the observed steps before now, without a gap, for as long as jerk needs."""
+    tracks, now, agent = setting.scene.tracks, setting.scene.current_step, setting.agent
+    first = max(0, now - MIN_STEPS)
+    unobserved = np.flatnonzero(~tracks.valid[agent, first:now])
+    steps = slice(first + (int(unobserved[-1]) + 1 if len(unobserved) else 0), now)
+    heading = tracks.heading_rad[agent, steps].astype(np.float64)
+    velocity = np.stack([tracks.vx_mps[agent, steps], tracks.vy_mps[agent, steps]], axis=-1).astype(np.float64)
+    return (velocity * forward(heading)).sum(axis=-1), heading  # the rear axle moves along the heading only
 
 
 def _end_of_centre_m(setting: Setting) -> float:
@@ -292,14 +303,17 @@ class SpeedLimit(_DrivingTerm):
 
 @dataclass(frozen=True, kw_only=True)
 class ComfortLimits(_DrivingTerm):
-    """Keep to nuPlan's comfort bounds: 0 within all of them, rising to 1 at twice a bound.
+    """Keep to nuPlan's comfort bounds: 0 within a share of all of them, above it half the largest share, at most 1.
 
-    Unlike nuPlan's metric, which is a step at the bound, the cost has a slope that guides a search.
+    The observed past counts where it makes the next steps uncomfortable. Unlike nuPlan's metric, which is a step of 1
+    at the bound, the cost has a slope that guides a search.
     """
+
+    bound_share: float = 1.0  # of the bounds; below 1, a reserve for what differences of speeds smooth away
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
         worst = np.max(list(self._shares(candidates).values()), axis=0)
-        return self._costs(np.clip(worst - 1, 0.0, 1.0), candidates)
+        return self._costs(np.where(worst > self.bound_share, np.clip(worst / 2, 0.0, 1.0), 0.0), candidates)
 
     def met(self, candidates: Candidates) -> list[Verdict]:
         """Satisfied within all bounds."""
@@ -312,9 +326,15 @@ class ComfortLimits(_DrivingTerm):
     def _shares(self, candidates: Candidates) -> dict[str, Float[np.ndarray, " K"]]:
         """The extreme of each quantity as a share of its bound."""
         drive = candidates.shared(_on_route, self.horizon_s).rear_axle
-        moves = motion(drive.speed_mps[..., None] * forward(drive.heading_rad), drive.heading_rad, dt_s=candidates.dt_s)
-        shares = {}
-        for name, (least, greatest) in COMFORT_BOUNDS.items():
-            values = getattr(moves, name)
-            shares[name] = np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least)
+        past_mps, past_rad = (np.tile(past, (len(candidates), 1)) for past in candidates.setting.shared(_past_motion))
+        shares = {name: np.zeros(len(candidates)) for name in COMFORT_BOUNDS}
+        # With the past, a change of plans shows; without it, the fit is that of a run that starts now.
+        for before_mps, before_rad in ((past_mps, past_rad), (past_mps[:, :0], past_rad[:, :0])):
+            speed = np.concatenate([before_mps, drive.speed_mps], axis=1)
+            heading = np.concatenate([before_rad, drive.heading_rad], axis=1)
+            moves = motion(speed[..., None] * forward(heading), heading, dt_s=candidates.dt_s)
+            for name, (least, greatest) in COMFORT_BOUNDS.items():
+                values = getattr(moves, name)[:, before_mps.shape[1] :]  # what has happened cannot be avoided
+                worst = np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least)
+                shares[name] = np.maximum(shares[name], worst)
         return shares

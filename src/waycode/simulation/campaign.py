@@ -30,7 +30,7 @@ class ScenarioResult:
     episode: str  # scenarios of one are not independent; see `episode_of`
     tags: tuple[str, ...]
     score: float  # in [0, 1]
-    metrics: dict[str, float]  # in [0, 1], by name
+    metrics: dict[str, float]  # in [0, 1], by name; NaN for those that could not be judged
     reasons: tuple[str, ...]  # causes of lost score, in order of time
     failure: str | None  # why the scenario could not be read, driven or scored
     frozen_s: float  # time that the ego stood without a reason, in spells of 3 s or more; see `find_freezes`
@@ -101,7 +101,10 @@ def _drive(campaign: Campaign, index: int) -> ScenarioResult:
         episode=episode_of(scene),
         tags=tuple(scene.tags),
         score=scored.score,
-        metrics={name: 0.0 if failed else float(result.score) for name, result in scored.metrics.items()},
+        metrics={
+            name: 0.0 if failed else float(result.score) if result.applicable else float("nan")
+            for name, result in scored.metrics.items()
+        },
         reasons=tuple(f"{time_s:.1f} s: {cause}" for time_s, cause in sorted(causes)),
         failure=scored.failure,
         frozen_s=float(sum(freeze.duration_s for freeze in freezes)),

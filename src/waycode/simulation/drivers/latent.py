@@ -11,7 +11,6 @@ from functools import cache
 from typing import Literal, get_args
 
 import numpy as np
-from jaxtyping import Float
 
 from waycode.driving import (
     Forecast,
@@ -23,12 +22,21 @@ from waycode.driving import (
     constant_velocity_forecast,
 )
 from waycode.features import SegmentedMap
-from waycode.objectives import DRIVING_OBJECTIVE, Setting, TerminalVariance, parse_objective
+from waycode.objectives import DRIVING_OBJECTIVE, BaseObjective, Setting, TerminalVariance, parse_objective
 from waycode.planner import Plan, Planner, View
-from waycode.simulation.drivers.policy import Evaluator, PolicyConfig, choose_trajectory
+from waycode.simulation.drivers.pdm_score import PDM_SCORE, PdmScore
+from waycode.simulation.drivers.policy import Evaluator, Judged, PolicyConfig, choose_trajectory, is_safe
+from waycode.simulation.drivers.proposals import Proposals, rule_based_proposals, sampled_proposals, search_proposals
 
 _load_planner = cache(Planner.from_pretrained)  # once per process
-_parse = cache(parse_objective)
+
+
+@cache
+def parse_judge(text: str) -> BaseObjective:
+    """The objective of a configuration: text, or PDM-Closed's scorer, which is no objective of the library."""
+    return PdmScore() if text == PDM_SCORE else parse_objective(text)
+
+
 _FORECAST_S = 8.0  # as long as the model decodes; driving terms look ahead by their horizon and a second more
 
 
@@ -40,11 +48,12 @@ OthersForecast = Literal["constant-velocity", "lanes", "prior"]
 class LatentConfig:
     """Parameters of search, refinement and policy."""
 
-    objective: str = DRIVING_OBJECTIVE  # as text, so that a configuration can be sent to other processes
+    proposals: Proposals = "search"  # where the trajectories of a step come from; without a policy a search
+    objective: str = DRIVING_OBJECTIVE  # as text, or "pdm-score": PDM-Closed's scorer
     depth: int = 3  # number of tokens
     beam_width: int = 2  # prefixes kept after each token
     levels: int = 2  # codebook levels per dimension of a token
-    refine_steps: int = 5  # gradient steps on the terminal variance
+    refine_steps: int = 5  # gradient steps on the terminal variance; without a policy only
     deadline_s: float | None = None  # time limit of a step; search and refinement end early to keep it
     others: OthersForecast = "lanes"  # how the driving objective expects the other road users to move
     policy: PolicyConfig | None = field(default_factory=PolicyConfig)  # None: drive the plan of each step (paper)
@@ -55,20 +64,11 @@ class LatentConfig:
         if self.others not in get_args(OthersForecast):
             available = ", ".join(get_args(OthersForecast))
             raise ValueError(f"there is no forecast of the others {self.others!r}; available: {available}")
-        _parse(self.objective)  # raises for a wrong text before a drive begins
+        parse_judge(self.objective)  # raises for a wrong text before a drive begins
 
 
 # The paper gives no weight for its optional edge term: here a step of contact costs as much as 10 m of progress.
 PAPER = LatentConfig(objective="route-following + 10 * road-edge", policy=None)
-
-
-@dataclass(frozen=True, kw_only=True)
-class UnrefinedPlan:
-    """A new plan that the next step may refine."""
-
-    view: View  # that found it
-    plan: Plan
-    observation: Observation  # of the step at which it was found
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,9 +78,8 @@ class LatentState:
     road: Road  # the ego's route, computed once
     segmented_map: SegmentedMap  # the map as the model needs it, computed once
     last: Trajectory | None = None  # the rest of the last trajectory; sample 0 is now
-    unrefined: UnrefinedPlan | None = None  # if the last trajectory is a new plan
     steps_since_search: int = 0
-    candidates: tuple[Trajectory, ...] = ()  # the beam of the last search, as far as the gate accepts it; for pictures
+    candidates: tuple[Trajectory, ...] = ()  # those of the last token that the gate accepts; for pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -103,7 +102,7 @@ class LatentDriver:
         if config.policy is not None:
             return self._plan_by_policy(state, observation, setting, config.policy, began=began)
         plan = self._encode(setting, state).plan(
-            _parse(config.objective),
+            parse_judge(config.objective),
             depth=config.depth,
             beam_width=config.beam_width,
             levels=config.levels,
@@ -149,58 +148,41 @@ class LatentDriver:
     def _plan_by_policy(
         self, state: LatentState, observation: Observation, setting: Setting, policy: PolicyConfig, *, began: float
     ) -> tuple[Trajectory, LatentState]:
-        """Chooses between new plans, the last plan, slowed variants and stops. Ours, not the paper's.
-
-        A new plan is refined at the step after its search, in place of a search: no step takes as long as both.
-        """
-        config, objective = self.config, _parse(self.config.objective)
-        evaluate = Evaluator(objective=objective, setting=setting, tracker=self.tracker, policy=policy)
+        """Chooses between new trajectories, the last one, slowed variants and stops. Ours, not the paper's."""
+        evaluate = Evaluator(
+            objective=parse_judge(self.config.objective), setting=setting, tracker=self.tracker, policy=policy
+        )
         last, age = state.last, state.steps_since_search + 1
         if last is not None and (not policy.keep_last_plan or len(last) <= evaluate.num_steps):
             last = None
-        if last is not None and (state.unrefined is not None or age < policy.replan_steps):
-            levels = evaluate.levels([last])
-            if evaluate.is_safe(levels)[0]:
-                if state.unrefined is not None:
-                    last = self._refined(state.unrefined, last, levels[0], evaluate, began=began)
-                return last, _next_state(state, last, steps_since_search=age)
-        view = self._encode(setting, state)
-        beam = view.beam(
-            objective,
+        is_due = last is None or age >= policy.replan_steps
+        if last is not None and not is_due and is_safe(evaluate.judge(Trajectory.stack([last])).levels)[0]:
+            return last, _next_state(state, last, steps_since_search=age)
+        proposals = self._proposals(state, observation, evaluate, began=began)
+        trajectory = choose_trajectory(proposals, last, evaluate)
+        deepest = proposals[-1].trajectory if proposals else None
+        shown = () if deepest is None else tuple(deepest.select(row) for row in range(len(deepest.heading_rad)))
+        return trajectory, _next_state(replace(state, candidates=shown), trajectory)
+
+    def _proposals(
+        self, state: LatentState, observation: Observation, evaluate: Evaluator, *, began: float
+    ) -> list[Judged]:
+        """The new trajectories of a step, judged."""
+        config = self.config
+        if config.proposals == "centreline" or config.proposals == "constant-velocity":
+            return rule_based_proposals(config.proposals, observation, state.road, evaluate)
+        view = self._encode(evaluate.setting, state)
+        if config.proposals == "samples":
+            return sampled_proposals(view, evaluate, depth=config.depth)
+        width = len(view.model.codebook(config.levels)) ** (config.depth - 1)
+        return search_proposals(
+            view,
+            evaluate,
             depth=config.depth,
-            beam_width=config.beam_width,
+            beam_width=width if config.proposals == "all-codes" else config.beam_width,
             levels=config.levels,
             deadline_s=self._time_left_s(began),
-            explain=False,
         )
-        plans = [plan for plan in beam if not plan.rejected]
-        candidates = [plan_trajectory(plan, observation) for plan in plans]
-        trajectory, index = choose_trajectory(candidates, last, evaluate)
-        unrefined = None
-        if index is not None and config.refine_steps > 0 and policy.keep_last_plan:
-            unrefined = UnrefinedPlan(view=view, plan=plans[index], observation=observation)
-        found = replace(state, candidates=tuple(candidates))
-        return trajectory, _next_state(found, trajectory, unrefined=unrefined)
-
-    def _refined(
-        self,
-        found: UnrefinedPlan,
-        last: Trajectory,
-        costs: Float[np.ndarray, " M"],
-        evaluate: Evaluator,
-        *,
-        began: float,
-    ) -> Trajectory:
-        """The last plan with less terminal variance; unchanged (`last`) if refinement makes its `costs` worse."""
-        refined = found.view.refine(
-            found.plan, TerminalVariance(), steps=self.config.refine_steps, deadline_s=self._time_left_s(began)
-        )
-        if refined.tokens is not None:  # still on the codebook's levels: refinement found nothing better
-            return last
-        trajectory = plan_trajectory(refined, found.observation).samples(slice(1, None))
-        (after,) = evaluate.levels([trajectory])
-        is_as_good = after[0] <= costs[0] and after[-1] <= costs[-1] + evaluate.policy.keep_bonus
-        return trajectory if is_as_good else last
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -238,13 +220,6 @@ def loaded_planner(planner: Planner | str) -> Planner:
     return planner if isinstance(planner, Planner) else _load_planner(planner)
 
 
-def _next_state(
-    state: LatentState,
-    trajectory: Trajectory,
-    *,
-    unrefined: UnrefinedPlan | None = None,
-    steps_since_search: int = 0,
-) -> LatentState:
+def _next_state(state: LatentState, trajectory: Trajectory, *, steps_since_search: int = 0) -> LatentState:
     """The state one step later, when the trajectory's first sample has passed."""
-    rest = trajectory.samples(slice(1, None))
-    return replace(state, last=rest, unrefined=unrefined, steps_since_search=steps_since_search)
+    return replace(state, last=trajectory.samples(slice(1, None)), steps_since_search=steps_since_search)

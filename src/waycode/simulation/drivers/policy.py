@@ -13,6 +13,7 @@ from waycode.driving import Tracker, Trajectory
 from waycode.objectives import AtFaultCollision, BaseObjective, Candidates, Setting
 from waycode.objectives.driving import TOTAL_WEIGHT
 from waycode.scene.geometry import arclengths, interpolate
+from waycode.simulation.drivers.pdm_score import PdmScore
 
 _MIN_PATH_M = 0.5  # a shorter trajectory counts as standing
 
@@ -21,9 +22,9 @@ _MIN_PATH_M = 0.5  # a shorter trajectory counts as standing
 class PolicyConfig:
     """Switches and parameters of the policy."""
 
-    keep_last_plan: bool = True  # the last plan competes with the new ones; it is refined instead of a search
+    keep_last_plan: bool = True  # the last plan competes with the new ones
     keep_bonus: float = 0.02 * TOTAL_WEIGHT  # cost by which a new plan must be better than the last one
-    slowing_mps2: tuple[float, ...] = (1.5, 3.0)  # decelerations of slowed variants of the first two plans; () for none
+    slowing_mps2: tuple[float, ...] = (1.5, 3.0)  # decelerations of slowed variants; () for none
     stop: bool = True  # brake if no trajectory is safe
     stopping_mps2: float = 3.9  # deceleration of a comfortable stop, within nuPlan's comfort bound
     emergency_mps2: float = 6.0  # deceleration if a comfortable stop collides within `emergency_s`
@@ -50,19 +51,31 @@ class Evaluator:
         """Number of simulated steps."""
         return round(self.policy.horizon_s / self.setting.scene.dt_s)
 
-    def levels(self, trajectories: Sequence[Trajectory]) -> Float[np.ndarray, "K M"]:
-        """Costs of the simulated trajectories, in lexicographic order."""
+    def judge(self, trajectory: Trajectory) -> "Judged":
+        """K trajectories [K, T] with the costs of what the tracker makes of them."""
         setting, num_steps = self.setting, self.num_steps
-        reference = Trajectory.stack([trajectory.of_length(num_steps + 1) for trajectory in trajectories])
-        start, dt_s = setting.state.repeated(len(trajectories)), setting.scene.dt_s
-        simulated = self.tracker.follow(start, reference, num_steps=num_steps, vehicle=setting.vehicle, dt_s=dt_s)
-        candidates = Candidates.of_trajectory(Trajectory.of_states([start, *simulated]), setting)
-        return self.objective.levels(candidates).cpu().double().numpy()
+        start, dt_s = setting.state.repeated(len(trajectory.heading_rad)), setting.scene.dt_s
+        simulated = self.tracker.follow(
+            start, trajectory.of_length(num_steps + 1), num_steps=num_steps, vehicle=setting.vehicle, dt_s=dt_s
+        )
+        drive = Trajectory.of_states([start, *simulated])
+        return Judged(trajectory=trajectory, drive=drive, levels=self._levels([drive]))
 
-    @staticmethod
-    def is_safe(levels: Float[np.ndarray, "K M"]) -> Bool[np.ndarray, " K"]:
-        """Whether the danger level is 0; costs of a single level have none and count as safe."""
-        return levels[:, 0] == 0 if levels.shape[1] > 1 else np.ones(len(levels), np.bool_)
+    def levels_together(self, pool: "Sequence[Judged]") -> Float[np.ndarray, "K M"]:
+        """The costs of all trajectories of a pool; those that depend on the other candidates are computed again."""
+        if isinstance(self.objective, PdmScore):
+            return self._levels([judged.drive for judged in pool])
+        return np.concatenate([judged.levels for judged in pool])
+
+    def _levels(self, drives: Sequence[Trajectory]) -> Float[np.ndarray, "K M"]:
+        together = Trajectory(
+            position_m=np.concatenate([drive.position_m for drive in drives]),
+            heading_rad=np.concatenate([drive.heading_rad for drive in drives]),
+            speed_mps=np.concatenate([drive.speed_mps for drive in drives]),
+            point="rear-axle",
+        )
+        candidates = Candidates.of_trajectory(together, self.setting)
+        return self.objective.levels(candidates).cpu().double().numpy()
 
     def stop(self, braking_mps2: float) -> Trajectory:
         """Brakes to standstill."""
@@ -72,42 +85,68 @@ class Evaluator:
         )
 
 
-def choose_trajectory(
-    plans: Sequence[Trajectory], last: Trajectory | None, evaluate: Evaluator
-) -> tuple[Trajectory, int | None]:
-    """The best of the last trajectory, the new plans and their slowed variants; a stop if none of them is safe.
+@dataclass(frozen=True, kw_only=True)
+class Judged:
+    """K trajectories, what the tracker makes of them, and the costs of that."""
+
+    trajectory: Trajectory  # [K, T]
+    drive: Trajectory  # [K, S] of the rear axle, over the policy's horizon
+    levels: Float[np.ndarray, "K M"]  # in lexicographic order
+
+    def select(self, chosen: Bool[np.ndarray, " K"]) -> "Judged":
+        """Some of them."""
+        return Judged(
+            trajectory=self.trajectory.select(chosen), drive=self.drive.select(chosen), levels=self.levels[chosen]
+        )
+
+
+def choose_trajectory(proposals: Sequence[Judged], last: Trajectory | None, evaluate: Evaluator) -> Trajectory:
+    """The best of the last trajectory, the proposals and slowed variants; a stop if none of them is safe.
 
     Args:
-        plans: new plans that the gate accepts, best first; may be empty.
+        proposals: new trajectories with their costs; may be empty.
         last: the rest of the last trajectory; None if it may not be kept.
         evaluate: simulates and evaluates trajectories.
-
-    Returns:
-        The trajectory, and its index among `plans` if it is one of them.
     """
     policy = evaluate.policy
-    kept = [] if last is None else [last]
-    unchanged = [*kept, *plans]
-    if not unchanged:
-        return evaluate.stop(policy.stopping_mps2), None
-    dt_s = evaluate.setting.scene.dt_s
-    pool = unchanged + [
-        slowed_trajectory(trajectory, braking_mps2=braking, dt_s=dt_s)
-        for trajectory in unchanged[:2]
-        for braking in policy.slowing_mps2
-    ]
-    levels = evaluate.levels(pool)
-    if kept:
-        levels[0, -1] -= policy.keep_bonus
-    if policy.stop and not evaluate.is_safe(levels).any():
-        stops = [evaluate.stop(policy.stopping_mps2), evaluate.stop(policy.emergency_mps2)]
-        stop_levels = evaluate.levels(stops)
+    kept = [] if last is None else [evaluate.judge(_with_slowed(last, evaluate))]
+    pool = [*kept, *proposals]
+    if not pool:
+        return evaluate.stop(policy.stopping_mps2)
+    if proposals and policy.slowing_mps2 and not is_safe(evaluate.levels_together(pool)).any():
+        pool.append(evaluate.judge(_with_slowed(best_of(proposals, evaluate), evaluate)))
+    if policy.stop and not is_safe(evaluate.levels_together(pool)).any():
+        stop, hard_stop = (
+            evaluate.judge(Trajectory.stack([evaluate.stop(braking)]))
+            for braking in (policy.stopping_mps2, policy.emergency_mps2)
+        )
         soon = float(AtFaultCollision(horizon_s=policy.horizon_s).cost_at(np.array(policy.emergency_s)))
-        count = 1 if stop_levels[0, 0] < soon else 2  # brake hard only if a comfortable stop is not enough
-        pool, levels = [*pool, *stops[:count]], np.concatenate([levels, stop_levels[:count]])
-    best = min(range(len(pool)), key=lambda index: tuple(levels[index].tolist()))
-    is_new = len(kept) <= best < len(unchanged)
-    return pool[best], best - len(kept) if is_new else None
+        pool += [stop] if stop.levels[0, 0] < soon else [stop, hard_stop]  # hard only if a comfortable one is too late
+    return best_of(pool, evaluate, first_bonus=policy.keep_bonus if kept else 0.0)
+
+
+def _with_slowed(trajectory: Trajectory, evaluate: Evaluator) -> Trajectory:
+    """A trajectory, and its variants that brake along the same path."""
+    dt_s = evaluate.setting.scene.dt_s
+    slowed = [slowed_trajectory(trajectory, braking_mps2=each, dt_s=dt_s) for each in evaluate.policy.slowing_mps2]
+    return Trajectory.stack([trajectory, *slowed])
+
+
+def best_of(pool: Sequence[Judged], evaluate: Evaluator, *, first_bonus: float = 0.0) -> Trajectory:
+    """The trajectory of the lowest cost, the first of equal ones; the first of all costs less by `first_bonus`."""
+    levels = evaluate.levels_together(pool)
+    levels[0, -1] -= first_bonus
+    best = min(range(len(levels)), key=lambda index: tuple(levels[index].tolist()))
+    for judged in pool:
+        if best < len(judged.levels):
+            return judged.trajectory.select(best)
+        best -= len(judged.levels)
+    raise AssertionError("every index belongs to a group of the pool")
+
+
+def is_safe(levels: Float[np.ndarray, "K M"]) -> Bool[np.ndarray, " K"]:
+    """Whether the danger level is 0; costs of a single level have none and count as safe."""
+    return levels[:, 0] == 0 if levels.shape[1] > 1 else np.ones(len(levels), np.bool_)
 
 
 def slowed_trajectory(trajectory: Trajectory, *, braking_mps2: float, dt_s: float) -> Trajectory:

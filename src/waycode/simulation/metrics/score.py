@@ -112,6 +112,11 @@ class ScenarioScore:
     metrics: dict[str, MetricResult]  # by name
     failure: str | None = None  # why the run failed
 
+    @property
+    def not_judged(self) -> tuple[str, ...]:
+        """The metrics that the map or the run has too little for; they have no part in the weighted mean."""
+        return tuple(name for name, result in self.metrics.items() if not result.applicable)
+
     def reasons(self) -> tuple[Evidence, ...]:
         """The evidence of all metrics below 1, in order of time."""
         found = [evidence for result in self.metrics.values() for evidence in result.evidence if result.score < 1]
@@ -146,7 +151,12 @@ def score_run(history: History, *, metrics: Sequence[Metric] = METRICS) -> Scena
     run = Assessment(history)
     results = {metric.name: metric.compute(run) for metric in metrics}
     multiplier = np.prod([results[metric.name].score for metric in metrics if metric.weight is None])
-    weights = {metric.name: metric.weight for metric in metrics if metric.weight is not None}
+    # A metric that the map says nothing about is left out: to count it as 1 would reward an unknown.
+    weights = {
+        metric.name: metric.weight
+        for metric in metrics
+        if metric.weight is not None and results[metric.name].applicable
+    }
     mean = np.average([results[name].score for name in weights], weights=list(weights.values())) if weights else 1.0
     score = 0.0 if history.failure is not None else float(multiplier * mean)
     return ScenarioScore(scene_id=history.scene_id, score=score, metrics=results, failure=history.failure)
