@@ -159,7 +159,7 @@ def test_an_unknown_part_of_a_study_is_refused(name: str) -> None:
 
 def test_studies_are_compared_with_one_of_their_rows() -> None:
     for name in ("closed-loop-ablation", "paper-ablation", "proposals"):
-        study = build_study(name, SAMPLES, indices=(0,), model="sumo-small")  # type: ignore[arg-type]
+        study = build_study(name, SAMPLES, indices=(0,), model="sumo-small")
         assert study.reference in study.campaigns
     with pytest.raises(EvaluationError, match="there is no study 'nobody'; available: closed-loop, "):
         build_study("nobody", SAMPLES, indices=(0,), model="sumo-small")  # type: ignore[arg-type]
