@@ -23,6 +23,7 @@ _MEASURES = {  # of the tables of guided planning: heading and scale
 }
 _JOINT = {  # title, and scenes that the command reads; the report does not count those in which nobody interacts
     "joint-guidance": ("Joint futures with a goal for every agent", 100),
+    "joint-consistency": ("Joint futures with a goal for one agent alone", 100),
     "depth-sweep": ("Joint futures: number of tokens", 40),
     "search-vs-optimisation": ("Joint futures: search beside gradient steps from random codes", 40),
 }
@@ -31,7 +32,11 @@ _JOINT_MEASURES = {
     "mean_ade_m": ("meanADE m", 1),
     "min_fde_m": ("minFDE6 m", 1),
     "mean_fde_m": ("meanFDE m", 1),
+    "guided_fde_m": ("guided FDE m", 1),
+    "others_ade_m": ("others' ADE m", 1),
+    "others_moved_m": ("others move m", 1),
     "overlap": ("overlap %", 100),
+    "overlap_recorded": ("overlap with recordings %", 100),
     "seconds_per_scene": ("s per scene", 1),
 }
 _FORECAST = {
@@ -52,8 +57,8 @@ def page() -> str:
         "`--out docs/results/MODEL`. Test seeds only; nothing was chosen by them. Figures are means with half of",
         "their 95 % interval, by bootstrap over episodes. [evaluation.md](evaluation.md) says what is measured.",
         "",
-        "The data: `waycode data sumo --scenes 300 --seed 9300 --out data/test4`, and with the `--families` that",
-        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9301`.",
+        "The data: `waycode data sumo --scenes 300 --seed 9600 --out data/test5`, and with the `--families` that",
+        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9601`.",
         "",
     ]
     folders = sorted(path for path in FOLDER.iterdir() if path.is_dir())
@@ -142,7 +147,10 @@ def _joint(name: str, report: Mapping[str, Any]) -> Iterator[str]:
     title, scenes = _JOINT[name]
     agents = report["agents_per_scene"]
     yield from _heading(f"{title} ({agents} per scene)", f"{name} --agents {agents}", report, scenes=scenes)
-    yield from (f"{report['num_agents']} road users; min: the best of 6 of a beam of 64, mean: greedy search.", "")
+    how = "min: the best of 6 of a beam of 64, mean: greedy search"
+    if name == "joint-consistency":
+        how = "agents without a goal follow the likelihood of the joint code"
+    yield from (f"{report['num_agents']} road users; {how}.", "")
     yield from _measures("futures", report["rows"], _JOINT_MEASURES)
 
 
