@@ -49,7 +49,8 @@ class Evaluate:
 
     joint-guidance, depth-sweep, search-vs-optimisation: of a joint model, how near the joint futures that search finds
     for the goals of all agents are to the recording (section 5.4); the same for 1, 2, ... tokens; and compared with
-    gradient steps from random codes. Each writes a .json and a .png under its name.
+    gradient steps from random codes. joint-consistency: one agent alone has a goal, which moves; whether the others
+    follow, and whether they overlap with it. Each writes a .json and a .png under its name.
 
     closed-loop, closed-loop-ablation: how well planners drive (see `waycode simulate`): all planners compared, in
     replayed and in reactive traffic; or latent search with other depths, beams and objectives. Each writes a .json, a
@@ -70,6 +71,7 @@ class Evaluate:
             "goal",
             "route",
             "joint-guidance",
+            "joint-consistency",
             "depth-sweep",
             "search-vs-optimisation",
             "closed-loop",
@@ -85,6 +87,8 @@ class Evaluate:
     """Number of scenes, evenly spread over the dataset; all if not given."""
     refine: bool = True
     """For reconstruction: add columns for the encoder's code after 5 and 40 gradient steps, which is slow."""
+    agents: Count = 2
+    """For joint models: road users per scene that are planned for together, at most; two in the paper."""
     publish: Flag = False
     """Allow a dataset of test seeds: the figures are final, and nothing is chosen by them."""
     out: MaybeFolder = None
@@ -98,6 +102,7 @@ class Evaluate:
 
     def run(self) -> int:
         check_at_least(1, scenes=self.scenes, threads=self.threads, workers=self.workers)
+        check_at_least(2, agents=self.agents)
         import torch
 
         from waycode.dataset.dataset import Dataset
@@ -115,10 +120,10 @@ class Evaluate:
             result, tables, files = self._reconstruction(model, dataset, provenance)
         elif self.what == "forecast":
             result, tables, files = evaluate_forecast(model, dataset, provenance, scenes=self.scenes, out=self.out)
-        elif self.what in ("joint-guidance", "depth-sweep", "search-vs-optimisation"):
+        elif self.what in ("joint-guidance", "joint-consistency", "depth-sweep", "search-vs-optimisation"):
             result, tables, files = evaluate_joint(
-                self.what, model, dataset, provenance, scenes=self.scenes, out=self.out
-            )
+                self.what, model, dataset, provenance, scenes=self.scenes, agents=self.agents, out=self.out
+            )  # fmt: skip
         elif self.what == "closed-loop" or self.what == "closed-loop-ablation":
             result, tables, files = self._closed_loop(self.what)
         else:

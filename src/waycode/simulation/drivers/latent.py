@@ -80,6 +80,7 @@ class LatentState:
     last: Trajectory | None = None  # the rest of the last trajectory; sample 0 is now
     unrefined: UnrefinedPlan | None = None  # if the last trajectory is a new plan
     steps_since_search: int = 0
+    candidates: tuple[Trajectory, ...] = ()  # the beam of the last search, as far as the gate accepts it; for pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -173,11 +174,13 @@ class LatentDriver:
             explain=False,
         )
         plans = [plan for plan in beam if not plan.rejected]
-        trajectory, index = choose_trajectory([plan_trajectory(plan, observation) for plan in plans], last, evaluate)
+        candidates = [plan_trajectory(plan, observation) for plan in plans]
+        trajectory, index = choose_trajectory(candidates, last, evaluate)
         unrefined = None
         if index is not None and config.refine_steps > 0 and policy.keep_last_plan:
             unrefined = UnrefinedPlan(view=view, plan=plans[index], observation=observation)
-        return trajectory, _next_state(state, trajectory, unrefined=unrefined)
+        found = replace(state, candidates=tuple(candidates))
+        return trajectory, _next_state(found, trajectory, unrefined=unrefined)
 
     def _refined(
         self,
