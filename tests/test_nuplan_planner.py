@@ -212,7 +212,7 @@ def test_tracks_are_those_of_the_log(shown: Observation, recorded: Scene) -> Non
     for name in (
         "vx_mps",
         "vy_mps",
-    ):  # the last yaw rate is a difference to the step before; a log knows the next step too
+    ):  # the last yaw rate is one-sided: a log knows the next step too
         np.testing.assert_allclose(getattr(live, name), getattr(log, name)[:, :21], atol=2e-2)
 
 
