@@ -9,12 +9,14 @@ JOBS ?= 2
 MINUTES ?= 30
 BIN := $(VENV)/bin
 PIP := $(BIN)/python -m pip --disable-pip-version-check --quiet
+COMMONROAD := commonroad-io==2026.1 protobuf==3.20.2 lxml iso3166 omegaconf
 
-.PHONY: demo studio test check format clean fuzz wheel lock help
+.PHONY: demo studio test check docs commonroad format clean fuzz wheel lock help
 
 help:
 	@sed -n 's/^#   //p' Makefile
 	@echo "make check   every check but the tests"
+	@echo "make docs    writes the documentation site to build/site"
 	@echo "make fuzz    reads damaged input for MINUTES=30"
 	@echo "make wheel   builds the wheel and tries it in an empty environment"
 	@echo "make lock    writes requirements-dev.lock"
@@ -53,7 +55,20 @@ check: $(VENV)/.installed-dev
 	$(BIN)/mypy
 	$(BIN)/lint-imports
 
-test: check
+# A test builds the site too. The variable silences an advertisement of the next version.
+docs: $(VENV)/.installed-dev
+	NO_MKDOCS_2_WARNING=1 $(BIN)/mkdocs build --strict --quiet
+	@echo "build/site/index.html"
+
+# commonroad-io needs a protobuf that the extra womd does not run with: it gets a folder that one test puts on its path.
+build/commonroad/.installed: Makefile $(VENV)/.made
+	rm -rf build/commonroad
+	$(PIP) install --no-deps --target build/commonroad $(COMMONROAD)
+	@touch $@
+
+commonroad: build/commonroad/.installed
+
+test: check commonroad
 	$(BIN)/pytest -n $(JOBS)
 
 # The wheel must hold all that it needs: it is tried in an environment and a folder that know nothing of this one.

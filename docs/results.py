@@ -72,8 +72,8 @@ def page() -> str:
             if task in reports:
                 lines += _guidance(task, reports[task])
         for evaluation in _JOINT:
-            if evaluation in reports:
-                lines += _joint(evaluation, reports[evaluation])
+            for report in (one for stem, one in reports.items() if stem.startswith(evaluation)):  # by number of agents
+                lines += _joint(evaluation, report)
     return "\n".join(lines).rstrip("\n") + "\n"
 
 
@@ -140,7 +140,8 @@ def _guidance(task: str, report: Mapping[str, Any]) -> Iterator[str]:
 
 def _joint(name: str, report: Mapping[str, Any]) -> Iterator[str]:
     title, scenes = _JOINT[name]
-    yield from _heading(title, name, report, scenes=scenes)
+    agents = report["agents_per_scene"]
+    yield from _heading(f"{title} ({agents} per scene)", f"{name} --agents {agents}", report, scenes=scenes)
     yield from (f"{report['num_agents']} road users; min: the best of 6 of a beam of 64, mean: greedy search.", "")
     yield from _measures("futures", report["rows"], _JOINT_MEASURES)
 

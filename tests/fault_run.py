@@ -19,6 +19,7 @@ import numpy as np
 _WRITING = os.O_WRONLY | os.O_RDWR | os.O_CREAT
 _CHANGES = ("os.rename", "os.remove", "os.mkdir", "os.rmdir", "shutil.rmtree", "os.truncate")
 _KILLED, _REFUSED = -signal.SIGKILL, 2
+_LEAST_BYTES = 500  # of a file on a full disk: the complaint itself is written to one
 
 
 @dataclass(frozen=True)
@@ -27,7 +28,7 @@ class Command:
 
     arguments: Callable[[Path, Path], list[str]]  # from the folder of inputs and the folder to write
     result: Callable[[Path], Any]  # of the written folder; equal for equal runs
-    goes_on: tuple[str, ...] = ()  # further arguments of a run that goes on
+    written: str = "*"  # names of the files that it writes; others were there before
 
 
 def in_child(
@@ -76,6 +77,11 @@ def dataset_bytes(out: Path) -> Mapping[str, bytes]:
     return {str(path.relative_to(out)): path.read_bytes() for path in files}
 
 
+def sizes(out: Path) -> Mapping[str, int]:
+    """Sizes of all files, where the content has the time of writing in it."""
+    return {str(path.relative_to(out)): path.stat().st_size for path in sorted(out.rglob("*")) if path.is_file()}
+
+
 def trained_weights(out: Path) -> Any:
     import torch
 
@@ -112,6 +118,23 @@ def _train(inputs: Path, out: Path) -> list[str]:
     return ["train", "tiny", _sample(), "--val", _sample(), "--out", str(out), *fast, *every]
 
 
+def _export(form: str) -> Callable[[Path, Path], list[str]]:
+    return lambda inputs, out: ["data", "export", _sample(), "--to", form, "--index", "0", "3", "--out", str(out)]
+
+
+def _generate(inputs: Path, out: Path) -> list[str]:
+    return ["generate", _sample(), "--model", str(inputs / "model"), "--count", "2", "--out", str(out)]
+
+
+def _calibrate(inputs: Path, out: Path) -> list[str]:
+    """Calibration writes into the folder of a model: each trial gets a copy."""
+    import shutil
+
+    if not out.exists() and out.parent.is_dir():
+        shutil.copytree(inputs / "model", out)
+    return ["calibrate", _sample(), _sample(), "--model", str(out), "--scenes", "20"]
+
+
 COMMANDS: dict[str, Command] = {
     "convert": Command(
         lambda inputs, out: ["data", "convert", str(inputs / "raw"), "--from", "gpudrive", "--out", str(out)],
@@ -121,10 +144,15 @@ COMMANDS: dict[str, Command] = {
         lambda inputs, out: ["data", "split", _sample(), "--out", str(out)],
         dataset_bytes,
     ),
-    "generate": Command(
+    "sumo": Command(
         lambda inputs, out: ["data", "sumo", "--out", str(out), "--scenes", "2", "--families", "curved_road"],
         dataset_bytes,
     ),
+    "generate": Command(_generate, dataset_bytes),
+    "calibrate": Command(_calibrate, dataset_bytes, written="familiarity.safetensors"),
+    "export-womd": Command(_export("womd"), dataset_bytes),
+    "export-scenarionet": Command(_export("scenarionet"), dataset_bytes),
+    "export-nuplan": Command(_export("nuplan"), sizes),
     "train": Command(_train, trained_weights),
     "simulate": Command(
         lambda inputs, out: ["simulate", _sample(), "--planner", "constant-velocity", "--scenes", "2",
@@ -157,7 +185,12 @@ def prepare(name: str, inputs: Path) -> None:
         import waycode.dataset.split as split
 
         split._SCENES_PER_SHARD = 4
-    if name in ("train", "simulate", "evaluate"):
+    if name in ("generate", "calibrate"):
+        from tiny_model import tiny_model
+        from waycode.model.saved import save_model
+
+        save_model(inputs / "model", tiny_model(joint=name == "generate", width=8, heads=1))
+    if name in ("train", "simulate", "evaluate", "generate", "calibrate"):
         import torch
 
         import waycode.evaluation.closed_loop
@@ -187,7 +220,7 @@ def trials(name: str, folder: Path, *, seed: int, kills: int, full: int) -> int:
         found(f"the undisturbed run ends with {code}: {said}")
         return findings
     expected = command.result(whole)
-    largest = max(path.stat().st_size for path in whole.rglob("*") if path.is_file())
+    largest = max(path.stat().st_size for path in whole.rglob(command.written) if path.is_file())
     for trial in range(kills + full):
         out = folder / f"trial-{trial}"
         if trial < kills:
@@ -197,7 +230,7 @@ def trials(name: str, folder: Path, *, seed: int, kills: int, full: int) -> int:
             if code not in (_KILLED, 0):
                 found(f"{what}: it ended with {code}: {said}")
         else:
-            limit = int(random.integers(1, largest))
+            limit = int(random.integers(_LEAST_BYTES, largest))
             code, _, said = in_child(arguments(out), out, max_bytes=limit)
             what = f"seed {seed}, disk full after {limit} bytes of a file"
             if code != _REFUSED or said.count("\n") != 1 or "Traceback" in said:

@@ -157,7 +157,7 @@ def test_converting_a_source(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) ->
     monkeypatch.setattr(base_module, "_SCENES_PER_SHARD", 2)
     info = convert(GoodSource(count=5), tmp_path / "d", settings={"files": "x"})
     assert (info.num_scenes, info.num_shards, info.source) == (5, 3, "made-up")
-    assert info.settings == {"files": "x", "skip_bad": False, "limit": None, "num_references": 5}
+    assert info.settings == {"files": "x", "limit": None, "num_references": 5}
     assert [scene.id for scene in Dataset(tmp_path / "d")] == [f"scene-{index}" for index in range(5)]
 
 
@@ -180,6 +180,9 @@ def test_nothing_to_convert(tmp_path: Path) -> None:
 def test_bad_scenes_stop_a_conversion_or_are_counted(tmp_path: Path) -> None:
     with pytest.raises(SourceError, match="byte 17"):
         convert(Raising(), tmp_path / "strict", settings={})
+    with pytest.raises(SourceError, match="byte 17"):
+        convert(Raising(), tmp_path / "strict", settings={"other": 1})  # a failure hinders no other settings
+    assert convert(Raising(), tmp_path / "strict", settings={}, skip_bad=True).num_scenes == 2
     info = convert(Raising(), tmp_path / "lenient", settings={}, skip_bad=True, workers=2)
     assert (info.num_scenes, info.rejected) == (2, {"SourceError": 1})
     with pytest.raises(InvalidScene):

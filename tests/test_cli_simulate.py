@@ -1,6 +1,7 @@
 """`waycode simulate` and `waycode eval closed-loop` as a user meets them."""
 
 import json
+from dataclasses import replace
 from importlib.resources import files
 from pathlib import Path
 from typing import get_args, get_type_hints
@@ -8,6 +9,7 @@ from typing import get_args, get_type_hints
 import pyarrow.parquet as pq
 import pytest
 
+from waycode import load_scene, save_scene
 from waycode.cli import main
 from waycode.cli.simulate import Simulate
 from waycode.evaluation import closed_loop_studies
@@ -21,13 +23,25 @@ QUICK = ["simulate", SAMPLES, *OPTIONS]
 
 
 def test_a_table_and_scores_and_pictures(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    assert main([*QUICK, "--out", str(tmp_path), "--worst", "1", "--video"]) == 0
+    assert main([*QUICK, "--out", str(tmp_path), "--worst", "1", "--video", "gif"]) == 0
     shown = capsys.readouterr().out
     assert "constant-velocity" in shown
     assert "S-CR" in shown
     assert pq.read_table(tmp_path / "scores.parquet").num_rows == 2
     assert len(list(tmp_path.glob("worst-1-scene-*.png"))) == 1
     assert len(list(tmp_path.glob("worst-1-scene-*.gif"))) == 1
+
+
+def test_two_drivers_side_by_side_as_mp4(tmp_path: Path) -> None:
+    more = ["--worst", "1", "--video", "mp4", "--beside", "idm", "--horizon-s", "0.5"]
+    assert main(["simulate", SAMPLES, "--planner", "replay", "--scenes", "1", "--out", str(tmp_path), *more]) == 0
+    assert len(list(tmp_path.glob("worst-1-scene-*.mp4"))) == 1
+
+
+def test_sumo_does_not_drive_recorded_scenes(tmp_path: Path, capsys: pytest.CaptureFixture[str]) -> None:
+    save_scene(replace(load_scene("sample", 0), rebuild=None), tmp_path / "recorded.parquet")
+    assert main(["simulate", str(tmp_path / "recorded.parquet"), "--traffic", "sumo"]) == 2
+    assert "needs generated scenes" in capsys.readouterr().err
 
 
 def test_json(capsys: pytest.CaptureFixture[str]) -> None:

@@ -80,6 +80,15 @@ def test_train_for_programs(tmp_path: Path, capsys: Output) -> None:
     assert "greedy N_l = 2/3" in content["validation"]["figures"]
     assert main(train_command(tmp_path / "run", "--steps", "1", "--resume")) == 0
     assert "was finished already" in capsys.readouterr().out
+    assert main(train_command(tmp_path / "run", "--steps", "2", "--resume", "--json")) == 0
+    output = capsys.readouterr()
+    assert json.loads(output.out)["step"] == 2
+    assert "the run of 1 steps is extended to 2" in output.err
+
+
+def test_resume_without_a_run_says_so(tmp_path: Path, capsys: Output) -> None:
+    assert main(train_command(tmp_path / "run", "--steps", "1", "--resume")) == 0
+    assert "holds no run to resume: a new one begins" in capsys.readouterr().err
 
 
 @pytest.mark.parametrize(
@@ -88,7 +97,7 @@ def test_train_for_programs(tmp_path: Path, capsys: Output) -> None:
         ("train tiny {tmp}/no --val {sample} --out {tmp}/new", "is not a dataset"),
         ("train tiny {sample} --val {tmp}/no --out {tmp}/new", "is not a dataset"),
         ("train tiny {sample} --val {sample} --out {run}", "holds a run already: --resume"),
-        ("train tiny {sample} --val {sample} --out {run} --resume --steps 9", "steps is 3, asked for 9"),
+        ("train tiny {sample} --val {sample} --out {run} --resume --steps 2", "steps is 3, asked for 2"),
         ("train tiny {sample} --val {sample} --out {sample}", "holds no run: choose another folder"),
         (
             "train tiny {sample} --val {sample} --out {tmp}/new --set model.x=1",
@@ -137,7 +146,9 @@ def test_a_request_to_stop_keeps_the_step_and_says_how_to_go_on(tmp_path: Path, 
         out, err = process.communicate(timeout=120)
     assert process.returncode == 130
     assert not out
-    found = re.fullmatch(r"waycode: stopped after step (\d+): the same command with --resume goes on from it\n", err)
+    warning, stopped = err.splitlines()
+    assert "files of the validation are trained on too" in warning
+    found = re.fullmatch(r"waycode: stopped after step (\d+): the same command with --resume goes on from it", stopped)
     assert found is not None, err
     assert last_step(tmp_path / "run") == int(found[1]) >= 20
 

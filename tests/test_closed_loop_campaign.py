@@ -35,10 +35,15 @@ from waycode.evaluation.closed_loop_studies import (
 )
 from waycode.evaluation.pictures import save_closed_loop
 from waycode.evaluation.report import EvaluationError, Provenance
-from waycode.plotting.animation import save_animation
-from waycode.plotting.viewport import PlottingError
 from waycode.scene import MapFeatures, Scene, TrackType
-from waycode.simulation.campaign import Campaign, ScenarioResult, drive_campaign, failed_result, find_costliest_step
+from waycode.simulation.campaign import (
+    Campaign,
+    ScenarioResult,
+    drive_campaign,
+    drive_scenario,
+    failed_result,
+    find_costliest_step,
+)
 from waycode.simulation.drivers import LatentConfig
 from waycode.simulation.errors import SimulationError
 from waycode.simulation.metrics import METRICS
@@ -89,7 +94,8 @@ def test_a_scene_that_cannot_be_driven_is_named_and_the_others_are_driven() -> N
 
 def test_a_run_is_shown_where_it_lost_most() -> None:
     hit = replace(campaign_of(0), horizon_s=3.0)
-    driven, step, what = find_costliest_step(road_scene(others=((15.0, 0.0, 0.0),)), hit)
+    scene = road_scene(others=((15.0, 0.0, 0.0),))
+    driven, step, what = find_costliest_step(scene, drive_scenario(scene, hit))
     assert what.startswith("stopped track collision with a vehicle")
     assert 10 <= step - NOW <= 12  # 10.5 m between the bumpers, at 10 m/s
     assert driven.current_step == NOW
@@ -307,29 +313,3 @@ def test_what_could_not_be_driven_has_every_metric() -> None:
     failed = failed_result(road_scene(), 3, "why")
     assert set(failed.metrics) == {metric.name for metric in METRICS}
     assert failed.index == 3
-
-
-def test_an_animation_has_a_frame_per_step_asked_for(tmp_path: Path) -> None:
-    path = save_animation(
-        road_scene(others=((20.0, 0.0, 5.0),)), tmp_path / "a" / "b.gif", first_step=NOW, every=20, size_in=1.5
-    )
-    with Image.open(path) as picture:
-        assert picture.n_frames == 4  # type: ignore[attr-defined]  # steps 10, 30, 50 and 70
-
-
-@pytest.mark.parametrize(
-    ("name", "first_step", "sentence"),
-    [
-        ("a.png", 0, r"expected a file that ends in \.gif, \.mp4"),
-        ("a.gif", 500, "expected 1 or more and 0 to 70"),
-    ],
-)
-def test_animations_that_cannot_be_are_refused(tmp_path: Path, name: str, first_step: int, sentence: str) -> None:
-    with pytest.raises(PlottingError, match=sentence):
-        save_animation(road_scene(), tmp_path / name, first_step=first_step)
-
-
-def test_mp4_asks_for_ffmpeg(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setenv("PATH", str(tmp_path))  # a machine without it
-    with pytest.raises(PlottingError, match="MP4 needs ffmpeg"):
-        save_animation(road_scene(), tmp_path / "a.mp4")

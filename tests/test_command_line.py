@@ -10,6 +10,7 @@ import pytest
 
 from command_output import Output
 from waycode.cli import _COMMANDS, main
+from waycode.cli.console import progress_bar
 from waycode.dataset.dataset import Dataset, load_scene, save_scene
 from waycode.dataset.samples import bundled_folder
 from waycode.dataset.seeds import seed_of
@@ -74,3 +75,18 @@ def test_the_doctor_finds_other_weights(monkeypatch: pytest.MonkeyPatch, capsys:
     assert main(["doctor", "--json"]) == 1
     failed = {check["name"] for check in json.loads(capsys.readouterr().out) if check["result"] == "failed"}
     assert failed == {"files of sumo-small", "outputs of sumo-small"}
+
+
+def test_without_a_terminal_progress_is_a_line_a_minute(capsys: Output) -> None:
+    times_s = iter([0.0, 30.0, 61.0, 70.0, 125.0])
+    with progress_bar("driving", 40, clock=lambda: next(times_s)) as advance:
+        for _ in range(4):
+            advance(2)
+    assert capsys.readouterr().err == "driving: 4 of 40 scenes after 1 min\ndriving: 8 of 40 scenes after 2 min\n"
+
+
+def test_a_conversion_that_skips_everything_fails(tmp_path: Path, capsys: Output) -> None:
+    (tmp_path / "bad.json").write_text("{}")
+    command = ["data", "convert", str(tmp_path / "bad.json"), "--from", "gpudrive", "--skip-bad"]
+    assert main([*command, "--out", str(tmp_path / "out")]) == 1
+    assert "could be read: all were skipped" in capsys.readouterr().err

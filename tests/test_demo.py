@@ -9,7 +9,7 @@ import pytest
 
 from scenes import small_scene
 from waycode.cli import main
-from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
+from waycode.dataset.dataset import Dataset, DatasetError, ShardContents, write_dataset
 from waycode.demo import NUM_PICTURES, DemoReport, bundled_dataset, page_of, run_demo
 from waycode.demo.sections import SECTIONS, Section
 from waycode.evaluation.guidance import SUCCESS, TASKS, answer_cases, greedy
@@ -105,6 +105,13 @@ def test_a_command_of_the_page_finds_the_same_plan(report: DemoReport, capsys: O
     assert tuple(json.loads(capsys.readouterr().out)["tokens"]) == section.tokens
 
 
+def test_the_demo_replaces_nothing_that_it_did_not_make(tmp_path: Path) -> None:
+    (tmp_path / "gallery.png").write_text("mine")
+    with pytest.raises(DatasetError, match="has files that the demo did not make"):
+        run_demo([], tmp_path)
+    assert (tmp_path / "gallery.png").read_text() == "mine"
+
+
 def test_scenes_without_cases_still_give_a_page(tmp_path: Path) -> None:
     folder = tmp_path / "data"
     write_dataset(folder, [[small_scene()]], make=make_shard, source="made-up", settings={})
@@ -113,3 +120,4 @@ def test_scenes_without_cases_still_give_a_page(tmp_path: Path) -> None:
     assert len(report.missing) == len(SECTIONS)
     assert report.families == ("test",)
     assert (tmp_path / "demo" / "gallery.png").is_file()
+    run_demo([Dataset(folder)], tmp_path / "demo")  # its own folder it writes again

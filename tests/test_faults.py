@@ -13,11 +13,16 @@ from fault_run import COMMANDS
 
 # name -> kills, full disks: as many as take about 20 s each
 TRIALS = {
-    "convert": (16, 4),
-    "split": (16, 4),
-    "generate": (2, 1),
-    "train": (8, 2),
-    "simulate": (6, 2),
+    "convert": (11, 3),
+    "split": (11, 3),
+    "sumo": (2, 1),
+    "generate": (4, 1),
+    "calibrate": (1, 1),
+    "export-womd": (2, 1),
+    "export-scenarionet": (3, 1),
+    "export-nuplan": (3, 1),
+    "train": (6, 2),
+    "simulate": (5, 2),
     "evaluate": (2, 1),
 }
 

@@ -5,9 +5,13 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from fuzz_targets import TARGETS, Target
+from fuzz_base import Target
+from fuzz_targets import TARGETS
 
-EXAMPLES = {"nuplan": 8, "oddscenes": 8, "modelfolder": 15, "runfolder": 15, "datasetfolder": 20}
+EXAMPLES = {
+    "nuplanlog": 8, "nuplanmap": 4, "oddscenes": 8, "modelfolder": 15, "runfolder": 15, "datasetfolder": 20,
+    "studiorequests": 15,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")

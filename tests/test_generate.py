@@ -66,7 +66,9 @@ def test_the_command_writes_a_dataset_with_pictures(
     printed = json.loads(capsys.readouterr().out)
     assert [row["scene"] for row in printed] == [f"{crowd().id}-1", f"{crowd().id}-2"]
     assert len(Dataset(out)) == 2
-    assert sorted(path.name for path in out.glob("*.png")) == [f"{crowd().id}-{number}.png" for number in (1, 2)]
+    assert sorted(path.name for path in out.glob("*.png")) == [
+        f"scenario-{number}-{crowd().id}.png" for number in (1, 2)
+    ]
     assert Dataset(out).info.settings["agents"] == agents()
 
 

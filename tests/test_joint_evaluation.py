@@ -1,22 +1,26 @@
 """Evaluations of joint models: guided joint futures."""
 
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+import waycode.evaluation.consistency as consistency
 import waycode.evaluation.joint as joint
+import waycode.evaluation.joint_report as joint_report
 from driving_scenes import sample_scenes
 from tiny_model import tiny_model
 from waycode.demo import bundled_dataset
 from waycode.evaluation.guidance import RECORDED
+from waycode.evaluation.pictures import save_joint
 from waycode.evaluation.report import EvaluationError, Provenance
 from waycode.features import FeatureConfig
 
 
-def report(name: str, **changes: Any) -> joint.JointReport:
+def report(name: str, **changes: Any) -> joint_report.JointReport:
     model = tiny_model(**{"features": FeatureConfig(), "joint": True, "num_tokens": 3, **changes})
     provenance = Provenance.of(bundled_dataset(), model="tiny")
-    return joint.joint_report(name, model, sample_scenes(4), provenance=provenance, agents_per_scene=3)
+    return joint_report.joint_report(name, model, sample_scenes(4), provenance=provenance, agents_per_scene=3)
 
 
 def test_guidance_and_its_refinement(monkeypatch: pytest.MonkeyPatch) -> None:
@@ -44,6 +48,21 @@ def test_search_beside_gradient_steps_from_random_codes(monkeypatch: pytest.Monk
     found = report("search-vs-optimisation").rows
     assert list(found) == [joint.SEARCH, joint.REFINED, "2 steps from 1 random start", "2 steps from 3 random starts"]
     assert all(measures["seconds_per_scene"].mean > 0 for measures in found.values())
+
+
+def test_agents_without_a_goal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(joint, "BEAM_WIDTH", 4)
+    found = report("joint-consistency")
+    same, moved = found.rows.values()
+    assert same[consistency.OTHERS_MOVED].mean == 0  # compared with itself
+    assert moved[consistency.OTHERS_MOVED].mean > 0  # their tokens are searched together with the guided agent's
+    for measures in (same, moved):
+        assert measures[consistency.GUIDED_FDE].mean > 0
+        assert 0 <= measures[joint.OVERLAP].mean <= 1
+        assert 0 <= measures[consistency.OVERLAP_RECORDED].mean <= 1
+    assert found.file_name == "joint-consistency-3-agents.json"
+    save_joint(found, tmp_path / "picture.png")
+    assert (tmp_path / "picture.png").stat().st_size > 10_000
 
 
 def test_a_model_with_a_code_per_agent_is_refused() -> None:

@@ -18,6 +18,7 @@ from waycode.training.losses import (
     beta_nll,
     collision_penalty_m,
     futures_of_others,
+    joint_collision_m,
     next_sigma,
     path_deviation_m,
     weighted_mean,
@@ -68,6 +69,29 @@ def test_steps_that_were_not_observed_do_not_count() -> None:
     nothing = torch.zeros(1, 3, dtype=torch.bool)
     assert average_displacement_m(mean, torch.zeros(1, 3, 2), nothing).tolist() == [[0.0]]
     assert beta_nll(mean, torch.ones_like(mean), torch.zeros(1, 3, 2), nothing, beta=0.5).tolist() == [[0.0]]
+
+
+def test_recorded_futures_do_not_collide_with_each_other_but_one_in_the_place_of_another_does() -> None:
+    batch = batch_of_sample(agents_per_scene=4, scenes=6)
+    rows = batch.agents.mask
+    recorded_m = batch.future_m[rows][:, None]
+    assert float(joint_collision_m(recorded_m, batch).max()) == 0.0
+
+    scene = batch.scene
+    pose = scene.track_pose[0, batch.agents.track[0, :2]]  # two agents of the first scene
+    offset_m, turn = pose[1, :2] - pose[0, :2], -pose[0, 2]
+    other_m = torch.stack(  # where the second agent is now, in the frame of the first
+        [offset_m[0] * turn.cos() - offset_m[1] * turn.sin(), offset_m[0] * turn.sin() + offset_m[1] * turn.cos()]
+    )
+    moved_m = recorded_m.clone()
+    moved_m[0, 0], moved_m[1, 0] = other_m, 0.0  # the first jumps into the second, which stays
+    depth_m = joint_collision_m(moved_m, batch)
+    seen = batch.future_valid[0, 0, 3::4] & batch.future_valid[0, 1, 3::4]
+    apart = float(scene.track_size_m[0, batch.agents.track[0, :2]].amin(dim=-1).sum()) / 2
+    assert float(depth_m[0, 0]) == pytest.approx(apart * float(seen.float().mean()), rel=0.02)
+    assert float(depth_m[1, 0]) == pytest.approx(float(depth_m[0, 0]))
+    shared = rows[0].nonzero().numel()
+    assert float(depth_m[shared:].max()) == 0.0  # other scenes
 
 
 def test_collisions_cost_the_depth_into_the_nearest_disc() -> None:

@@ -44,6 +44,8 @@ def test_scenes_and_plans_draw_themselves(view: View) -> None:
     plan = view.plan("terminal-variance")
     assert view.scene._repr_png_().startswith(PNG)
     assert (plan._repr_png_() or b"").startswith(PNG)
+    for figure in (view.scene.plot(), plan.plot(), view.plot(plan)):
+        assert figure._repr_png_().startswith(PNG)  # notebooks show it although nobody has imported pyplot
     assert len(view.plot(plan).axes) == 4  # three tokens and the plan
     assert len(view.plot(view.decode([1])).axes) == len(plan.plot().axes) == 1
     stored = Plan.from_json(plan.to_json())
@@ -99,6 +101,52 @@ def test_values_of_wrong_types_are_refused_when_they_are_given() -> None:
         "max_speed_mps of slow-down is True, expected a number",
         "times_s of speed-profile is 3.0, expected a tuple of numbers",
         "got 3, expected an objective or a function from candidates to costs",
+    ]
+
+
+WRONG_CALLS = """
+import waycode as wc
+
+scene = wc.load_scene("sample", 3)
+planner = wc.Planner.from_pretrained("sumo-small")
+view = planner.encode(scene)
+for call in (
+    lambda: view.plan(3), lambda: view.plan("comfort", beam_width="4"), lambda: view.plan("comfort", beam_width=2.5),
+    lambda: view.plan("comfort", depth="1"), lambda: view.plan("comfort", refine_steps=True),
+    lambda: view.plan("comfort", deadline_s="soon"), lambda: view.sample("two"), lambda: view.plot("plan"),
+    lambda: planner.encode("scene"), lambda: planner.encode(scene, 3.5), lambda: wc.load_scene(3),
+    lambda: wc.load_scene("sample", "3"), lambda: wc.Dataset(None), lambda: wc.Planner.from_pretrained(3),
+    lambda: wc.simulate("scene", planner), lambda: wc.simulate(scene, "idm"), lambda: wc.score("rollout"),
+    lambda: wc.objectives.Comfort() * "2",
+):
+    try:
+        call()
+    except wc.WaycodeError as error:
+        print(error)
+"""
+
+
+def test_calls_with_wrong_types_get_our_errors() -> None:
+    told = subprocess.run([sys.executable, "-c", WRONG_CALLS], capture_output=True, text=True, check=True).stdout
+    assert told.splitlines() == [
+        "got 3, expected an objective, its text, or a function of candidates",
+        "beam_width is '4', expected a whole number",
+        "beam_width is 2.5, expected a whole number",
+        "depth is '1', expected a whole number",
+        "refine_steps is True, expected a whole number",
+        "deadline_s is 'soon', expected a number",
+        "count is 'two', expected a whole number",
+        "plan is 'plan', expected a Plan",
+        "scene is 'scene', expected a Scene",
+        "agent is 3.5, expected a whole number",
+        "path is 3, expected a name or a path",
+        "index is '3', expected a whole number",
+        "folder is None, expected a name or a path",
+        "name_or_folder is 3, expected a name or a path",
+        "scene is 'scene', expected a Scene",
+        "the driver is 'idm', expected a Planner, or an object with `reset` and `plan`",
+        "rollout is 'rollout', expected a Rollout",
+        "weight is '2', expected a number",
     ]
 
 

@@ -243,11 +243,6 @@ def test_an_objective_that_is_no_dataclass() -> None:
 
 def test_the_examples_of_the_documentation() -> None:
     text = DOCS.read_text()
-    scope: dict[str, object] = {"candidates": three()}
-    for example in re.findall(r"```python\n(.*?)```", text, flags=re.DOTALL):
-        if "planner" not in example:
-            exec(example, scope)  # noqa: S102  # our own documentation
-    assert isinstance(scope["costs"], Tensor)
     for example in re.findall(r"```text\n(.*?)```", text, flags=re.DOTALL):
         for objective in re.split(r"\n\n+", example.strip()):
             parse_objective(objective)

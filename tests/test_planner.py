@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch import Tensor
 
-from fuzz_targets import example_plan
+from fuzz_text import example_plan
 from tiny_model import sample_scenes
 from waycode import Planner, Scene
 from waycode.features import FeatureError

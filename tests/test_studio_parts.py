@@ -12,7 +12,6 @@ import waycode as wc
 from waycode.dataset.dataset import save_scene
 from waycode.demo import bundled_dataset
 from waycode.studio import Studio, StudioError, StudioLimits
-from waycode.studio.drives import until
 from waycode.studio.planning import ComputedOnce
 from waycode.studio.studio import StudioBusyError
 
@@ -107,6 +106,6 @@ def test_a_history_is_cut_in_all_its_parts() -> None:
 
     scene = bundled_dataset("sumo-crossings")[3]
     history = wc.simulate(scene, ConstantVelocity(), config=SimulationConfig(horizon_s=1.0)).history
-    first = until(history, 4)
+    first = history.until(4)
     assert len(first.ego) == len(first.expert) == first.tracks.num_steps == 4
     assert (first.ego.rear_axle_m == history.ego.rear_axle_m[:4]).all()

@@ -320,7 +320,8 @@ def test_what_a_run_leaves_behind(tmp_path: Path, capfd: pytest.CaptureFixture[s
     ("changes", "resume", "sentence"),
     [
         ({}, False, "holds a run already: --resume goes on with it"),
-        ({"steps": 3}, True, r"another configuration \(steps is 2, asked for 3\)"),
+        ({"steps": 1}, True, r"another configuration \(steps is 2, asked for 1\)"),
+        ({"steps": 3, "seed": 5}, True, r"another configuration \(seed is 0, asked for 5; steps is 2, asked for 3\)"),
     ],
 )
 def test_a_folder_belongs_to_one_run(

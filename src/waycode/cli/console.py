@@ -2,6 +2,7 @@
 
 import json
 import sys
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
@@ -14,6 +15,7 @@ from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, T
 
 from waycode.scene import WaycodeError
 
+_LOG_EVERY_S = 60.0  # between lines of progress where there is no terminal
 FAILED, BAD_INPUT, STOPPED = 1, 2, 130  # exit codes; 0 is success
 Flag = tyro.conf.FlagCreatePairsOff[bool]  # --name without --no-name
 
@@ -74,13 +76,49 @@ def complain(sentence: str, exit_code: int) -> int:
     return exit_code
 
 
+class MinuteLog:
+    """Writes a line to stderr at most once a minute, for logs of schedulers; nothing where stderr is a terminal."""
+
+    def __init__(self, clock: Callable[[], float] = time.monotonic):
+        self._clock = clock
+        self._began = self._last = clock()
+
+    def say(self, sentence: str) -> None:
+        """Writes the sentence with the time since the start, if a minute has passed since the last one."""
+        now = self._clock()
+        if now - self._last >= _LOG_EVERY_S and not sys.stderr.isatty():
+            self._last = now
+            sys.stderr.write(f"{sentence} after {(now - self._began) / 60:.0f} min\n")
+            sys.stderr.flush()
+
+
 @contextmanager
-def progress_bar(description: str, total: int | None, *, unit: str = "scenes") -> Iterator[Callable[[int], None]]:
-    """Shows a bar on stderr if that is a terminal; yields a function that advances the bar by a number of units."""
+def progress_bar(
+    description: str, total: int | None, *, unit: str = "scenes", clock: Callable[[], float] = time.monotonic
+) -> Iterator[Callable[[int], None]]:
+    """Shows a bar on stderr if that is a terminal, else a line a minute.
+
+    Args:
+        description: what is being done, such as "driving".
+        total: number of units; None if it is not known.
+        unit: what is counted.
+        clock: seconds, for the lines.
+
+    Yields:
+        A function that advances the bar by a number of units.
+    """
+    log, done = MinuteLog(clock), 0
+
+    def advance(count: int) -> None:
+        nonlocal done
+        done += count
+        bar.advance(task, count)
+        log.say(f"{description}: {done:,} {'' if total is None else f'of {total:,} '}{unit}")
+
     columns = (
         TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn(), TextColumn(unit),
         TimeElapsedColumn(), TextColumn("elapsed,"), TimeRemainingColumn(), TextColumn("left"),
     )  # fmt: skip
     with Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty()) as bar:
         task = bar.add_task(description, total=total)
-        yield lambda count: bar.advance(task, count)
+        yield advance

@@ -23,6 +23,7 @@ from waycode.cli.console import (
     Seconds,
     UsageError,
     check_at_least,
+    complain,
     progress_bar,
     say_result,
 )
@@ -119,6 +120,8 @@ class Convert:
                 on_shard=advance,
             )  # fmt: skip
         say_result(info, _written(info, self.out), as_json=self.json)
+        if info.num_scenes == 0:
+            return complain(f"no scene of {', '.join(map(str, self.sources))} could be read: all were skipped", FAILED)
         return 0
 
 
@@ -282,13 +285,13 @@ class Export:
 
     womd: Scenario messages in one TFRecord. gpudrive: a JSON file per scene, as GPUDrive and Nocturne read them.
     nuplan: a log (.db) per scene and one map, which nuplan-devkit opens: set its NUPLAN_DATA_ROOT to the folder, and
-    NUPLAN_MAPS_ROOT to maps in it. commonroad: an XML file per scene (needs commonroad-io). docs/sources.md says what
-    each format leaves out.
+    NUPLAN_MAPS_ROOT to maps in it. scenarionet: a pickle per scene and a summary, which MetaDrive replays. commonroad:
+    an XML file per scene (needs commonroad-io). docs/sources.md says what each format leaves out.
     """
 
     data: tyro.conf.Positional[DatasetPath]
     """Scenes: folder of a dataset, Parquet file of scenes, or `sample` or `sample-crossings` for the bundled ones."""
-    form: Annotated[Literal["womd", "gpudrive", "nuplan", "commonroad"], tyro.conf.arg(name="to")]
+    form: Annotated[Literal["womd", "gpudrive", "nuplan", "scenarionet", "commonroad"], tyro.conf.arg(name="to")]
     """The format."""
     out: Folder
     """Folder for the files."""

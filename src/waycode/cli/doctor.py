@@ -41,7 +41,7 @@ class Doctor:
         for check in run_checks():
             checks.append(check)
             if not self.json:
-                say(f"{check.result:8}{check.name:24}{check.detail}")
+                say(f"{check.result:8}{check.name:27}{check.detail}")
         failed = sum(check.result == "failed" for check in checks)
         text = f"{failed} of {len(checks)} checks failed" if failed else "everything works"
         say_result([asdict(check) for check in checks], text, as_json=self.json)

@@ -52,7 +52,8 @@ class Evaluate:
 
     joint-guidance, depth-sweep, search-vs-optimisation: of a joint model, how near the joint futures that search finds
     for the goals of all agents are to the recording (section 5.4); the same for 1, 2, ... tokens; and compared with
-    gradient steps from random codes. Each writes a .json and a .png under its name.
+    gradient steps from random codes. joint-consistency: one agent alone has a goal, which moves; whether the others
+    follow, and whether they overlap with it. Each writes a .json and a .png under its name.
 
     closed-loop, closed-loop-ablation, paper-ablation, proposals: how well planners drive (see `waycode simulate`): all
     planners compared, in replayed and in reactive traffic; latent search with other depths, beams and objectives; the
@@ -75,6 +76,7 @@ class Evaluate:
             "goal",
             "route",
             "joint-guidance",
+            "joint-consistency",
             "depth-sweep",
             "search-vs-optimisation",
             "closed-loop",
@@ -100,6 +102,8 @@ class Evaluate:
     """For proposals: origins of the trajectories; all if not given."""
     judges: tuple[str, ...] = ()
     """For proposals: objectives that choose between them; all if not given."""
+    agents: Count = 2
+    """For joint models: road users per scene that are planned for together, at most; two in the paper."""
     publish: Flag = False
     """Allow a dataset of test seeds: the figures are final, and nothing is chosen by them."""
     out: MaybeFolder = None
@@ -113,6 +117,7 @@ class Evaluate:
 
     def run(self) -> int:
         check_at_least(1, scenes=self.scenes, threads=self.threads, workers=self.workers)
+        check_at_least(2, agents=self.agents)
         import torch
 
         from waycode.dataset.dataset import Dataset
@@ -130,10 +135,10 @@ class Evaluate:
             result, tables, files = self._reconstruction(model, dataset, provenance)
         elif self.what == "forecast":
             result, tables, files = evaluate_forecast(model, dataset, provenance, scenes=self.scenes, out=self.out)
-        elif self.what in ("joint-guidance", "depth-sweep", "search-vs-optimisation"):
+        elif self.what in ("joint-guidance", "joint-consistency", "depth-sweep", "search-vs-optimisation"):
             result, tables, files = evaluate_joint(
-                self.what, model, dataset, provenance, scenes=self.scenes, out=self.out
-            )
+                self.what, model, dataset, provenance, scenes=self.scenes, agents=self.agents, out=self.out
+            )  # fmt: skip
         elif self.what in ("closed-loop", "closed-loop-ablation", "paper-ablation", "proposals"):
             result, tables, files = self._closed_loop(self.what)
         else:

@@ -58,8 +58,11 @@ class Generate:
 
     def run(self) -> int:
         from waycode.cli.tables import scenarios_table
-        from waycode.dataset.dataset import ShardContents, load_scene, write_dataset
+        from waycode.dataset.dataset import DatasetInfo, ShardContents, load_scene, write_dataset
+        from waycode.dataset.files import safe_file_name
+        from waycode.model.saved import find_model
         from waycode.objectives import parse_objective
+        from waycode.planner.familiarity import weights_sha256
         from waycode.planner.scenario import generate_scenarios
         from waycode.plotting import save_scene_picture
         from waycode.scene.interaction import interacting_tracks
@@ -79,15 +82,17 @@ class Generate:
         if not kept:
             raise UsageError(f"all {len(found)} scenarios have faults, the first: {'; '.join(found[0].faults)}")
         settings = {
-            "scene": scene.id, "agents": [one.agent_id for one in found[0].plan.agents], "objective": str(objective),
+            "scene": scene.id, "shards": [shard.sha256 for shard in DatasetInfo.read(self.data).shards],
+            "weights_sha256": weights_sha256(find_model(self.model)),
+            "agents": [one.agent_id for one in found[0].plan.agents], "objective": str(objective),
             "model": self.model, "count": self.count, "depth": self.depth, "refine_steps": self.refine_steps,
             "seed": self.seed, "only_sound": self.only_sound,
         }  # fmt: skip
         write_dataset(
             self.out, [[one.scene for one in kept]], make=ShardContents, source="generated", settings=settings
         )
-        for one in kept:
-            save_scene_picture(one.scene, self.out / f"{one.scene.id}.png")
+        for number, one in enumerate(kept, start=1):
+            save_scene_picture(one.scene, self.out / f"scenario-{number}-{safe_file_name(scene.id)}.png")
         rows = [
             {
                 "scene": one.scene.id,

@@ -1,4 +1,4 @@
-"""`waycode eval joint-guidance`, `depth-sweep`, `search-vs-optimisation`: evaluations of joint models."""
+"""`waycode eval joint-guidance`, `joint-consistency`, `depth-sweep`, `search-vs-optimisation`: joint models."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,7 +14,14 @@ if TYPE_CHECKING:
 
 
 def evaluate_joint(
-    name: str, model: "Model", dataset: "Dataset", provenance: "Provenance", *, scenes: int | None, out: Path | None
+    name: str,
+    model: "Model",
+    dataset: "Dataset",
+    provenance: "Provenance",
+    *,
+    scenes: int | None,
+    agents: int,
+    out: Path | None,
 ) -> tuple[Any, RenderableType, list[str]]:
     """Evaluates a joint model; returns the report as JSON, its table and the names of its files.
 
@@ -24,18 +31,20 @@ def evaluate_joint(
         dataset: of scenes that the model was not trained on.
         provenance: what the figures are measured with.
         scenes: number of scenes, evenly spread over the dataset; None: all.
+        agents: modelled agents per scene, at most.
         out: folder for the files; None: nothing is written.
     """
     from waycode.cli.tables import joint_table
-    from waycode.evaluation.joint import joint_report
+    from waycode.evaluation.joint_report import joint_report
     from waycode.evaluation.pictures import save_joint
     from waycode.evaluation.report import chosen_indices, evenly_chosen
 
     with progress_bar("searching", len(chosen_indices(len(dataset), scenes))) as advance:
         report = joint_report(
-            name, model, evenly_chosen(dataset, scenes), provenance=provenance, on_scenes=advance
+            name, model, evenly_chosen(dataset, scenes), provenance=provenance, agents_per_scene=agents,
+            on_scenes=advance,
         )  # fmt: skip
-    files = [report.file_name, f"{name}.png"]
+    files = [report.file_name, report.file_name.replace(".json", ".png")]
     if out is not None:
         report.write(out)
         save_joint(report, out / files[1])

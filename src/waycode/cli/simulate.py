@@ -63,8 +63,10 @@ class Simulate:
     """Folder for the scores and the pictures; nothing is written if not given."""
     worst: Count = 3
     """Number of the worst scenarios to draw; needs --out."""
-    video: Flag = False
-    """Draw them as animations (GIF) too."""
+    video: Literal["none", "gif", "mp4"] = "none"
+    """Draw them as animations too; mp4 needs the extra `video`."""
+    beside: DriverName | None = None
+    """A second driver, to show beside the first in the animations."""
     json: Flag = False
     """Print the scores as JSON."""
 
@@ -73,8 +75,14 @@ class Simulate:
         check_at_least(0, worst=self.worst)
         if not self.horizon_s > 0:
             raise UsageError(f"--horizon-s is {self.horizon_s}, expected more than 0")
-        if self.video and self.out is None:
+        if self.video != "none" and self.out is None:
             raise UsageError("--video needs a folder to write to: give --out")
+        if self.beside is not None and self.video == "none":
+            raise UsageError("--beside shows a second driver in an animation: give --video gif or --video mp4")
+        if self.video == "mp4":
+            from waycode.plotting.animation import check_can_write_mp4
+
+            check_can_write_mp4()  # before an hour of driving, not after it
         from waycode.cli.tables import closed_loop_tables
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import drive_all
@@ -93,6 +101,13 @@ class Simulate:
         chosen = choose_scenarios(dataset, self.scenes, only_fit=self.only_fit, one_per_world=self.one_per_world)
         if not chosen.indices:
             raise UsageError(f"{self.data} has no scenes to drive (left out: {dict(chosen.left_out) or 'none'})")
+        if self.traffic == "sumo":
+            recorded = next((index for index in chosen.indices if dataset[index].rebuild is None), None)
+            if recorded is not None:
+                raise UsageError(
+                    f"--traffic sumo needs generated scenes, whose world it simulates again; scene {recorded} of "
+                    f"{self.data} was recorded: use --traffic replay or idm"
+                )
         campaign = Campaign(
             folder=self.data, indices=chosen.indices, planner=planner, traffic=self.traffic, horizon_s=self.horizon_s
         )
@@ -113,19 +128,28 @@ class Simulate:
         """Drives the worst scenarios again (runs are deterministic) and draws their worst step; returns file names."""
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.closed_loop import worst
+        from waycode.evaluation.drive_video import drive_to_show
         from waycode.plotting.animation import save_animation
         from waycode.plotting.scene_picture import save_scene_picture
-        from waycode.simulation.campaign import find_costliest_step
+        from waycode.simulation.campaign import drive_scenario, find_costliest_step
+        from waycode.simulation.registry import DriverSpec
 
         dataset, files = Dataset(campaign.folder), []
-        for place, result in enumerate(worst(results, self.worst), start=1):
-            if len(result.planning_s) == 0:
-                continue  # failed before the first step: there is nothing to draw
-            driven, step, what = find_costliest_step(dataset[result.index], campaign)
-            name = f"worst-{place}-scene-{result.index}"
-            titled = replace(driven, tags=(*driven.tags, what))
-            files.append(save_scene_picture(titled, folder / f"{name}.png", step=step, radius_m=_PICTURE_RADIUS_M).name)
-            if self.video:
-                path = folder / f"{name}.gif"
-                files.append(save_animation(driven, path, first_step=driven.current_step).name)
+        chosen = [one for one in worst(results, self.worst) if len(one.planning_s)]
+        with progress_bar("drawing", len(chosen)) as advance:
+            for place, result in enumerate(chosen, start=1):
+                scene, name = dataset[result.index], f"worst-{place}-scene-{result.index}"
+                rollout = drive_scenario(scene, campaign, keep_plans=self.video != "none")
+                driven, step, what = find_costliest_step(scene, rollout)
+                titled = replace(driven, tags=(*driven.tags, what))
+                picture = save_scene_picture(titled, folder / f"{name}.png", step=step, radius_m=_PICTURE_RADIUS_M)
+                files.append(picture.name)
+                if self.video != "none":
+                    drives = [drive_to_show(scene, rollout, name=self.planner)]
+                    if self.beside is not None:
+                        second = replace(campaign, planner=DriverSpec(name=self.beside, model=self.model))
+                        other = drive_scenario(scene, second, keep_plans=True)
+                        drives.append(drive_to_show(scene, other, name=self.beside))
+                    files.append(save_animation(drives, folder / f"{name}.{self.video}").name)
+                advance(1)
         return files

@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from waycode.evaluation.familiarity import Detection
     from waycode.evaluation.forecast_report import ForecastReport
     from waycode.evaluation.guidance_report import GuidanceReport
-    from waycode.evaluation.joint import JointReport
+    from waycode.evaluation.joint_report import JointReport
     from waycode.evaluation.reconstruction_report import ReconstructionReport
     from waycode.evaluation.report import Estimate
     from waycode.objectives.registry import ObjectiveDescription, Parameter
@@ -62,6 +62,13 @@ _CLOSED_LOOP_HEADINGS = {  # without the two metrics that are nearly always 100
     "speed_limit": "limit",
     "comfort": "comf.",
 }
+_CLOSED_LOOP_LEGEND = (
+    "All in %, ±: half of the 95 % interval over episodes. CLS: closed-loop score by nuPlan's formula, S-CR: without "
+    "an at-fault collision, S-PR: progress compared with the recorded ego, area: on the drivable area, TTC: time to "
+    "collision above 0.95 s, limit: within the speed limit, comf.: within comfort bounds; frozen: number of scenarios "
+    "in which the ego stands for 3 s or more with nobody in its way; ms: processor time of a plan, median and 95 %. "
+    "NR: the others replay the log, R: they react."
+)
 
 
 def _table(title: str, *columns: str, caption: str | None = None, text_columns: Collection[int] = ()) -> Table:
@@ -370,6 +377,10 @@ def joint_table(report: "JointReport") -> RenderableType:
     names = list(next(reversed(report.rows.values())))
     title = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes ({report.num_episodes:,} episodes)"
     caption = "min: best of 6 of a beam of 64, mean: greedy search; ±: half of the 95 % interval over episodes"
+    if report.name == "joint-consistency":
+        caption = (
+            "guided: the agent with a goal; overlap recorded: if the others kept their recording; ±: half of the 95 %"
+        )
     table = _table(title, "", *(name.replace("_", " ") for name in names), caption=caption)
     for method, measures in report.rows.items():
         cells = [_interval(measures[name], digits=3) if name in measures else "-" for name in names]
@@ -397,11 +408,10 @@ def closed_loop_tables(
     counts = " to ".join(map(str, sorted({row.num_scenarios for row in rows})))
     episodes = " to ".join(map(str, sorted({row.num_episodes for row in rows})))
     scores = _table(
-        f"{title}, {counts} scenarios of {episodes} episodes", "planner, traffic", "CLS",
-        *_CLOSED_LOOP_HEADINGS.values(), "frozen", "ms",
-        caption="±: half of the 95 % interval over episodes; frozen: scenarios in which the ego stands for 3 s or more "
-        "with nobody in its way; ms: processor time of a plan, median and 95 %",
+        f"{title}, {counts} scenarios of {episodes} episodes", "planner", "CLS", *_CLOSED_LOOP_HEADINGS.values(),
+        "frozen", "ms", caption=_CLOSED_LOOP_LEGEND,
     )  # fmt: skip
+    scores.padding = (0, 0, 0, 1)  # ten columns fit 80 characters
     for row in rows:
         scores.add_row(
             f"{row.planner}\n{TRAFFIC_LABELS[row.traffic]}", _interval(row.cls),

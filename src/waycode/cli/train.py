@@ -21,6 +21,7 @@ from waycode.cli.console import (
     Folder,
     MaybeCount,
     MaybeFolder,
+    MinuteLog,
     check_at_least,
     complain,
     say_result,
@@ -146,7 +147,7 @@ class _TrainingDisplay:
             TextColumn("{task.fields[figures]}"), TimeRemainingColumn(compact=True), TextColumn("left"),
         )  # fmt: skip
         self._progress = Progress(*columns, console=Console(file=sys.stderr), disable=not sys.stderr.isatty())
-        self._num_steps = num_steps
+        self._num_steps, self._log = num_steps, MinuteLog()
         self._reading = self._progress.add_task("reading scenes", total=num_scenes, figures="")
         self._training: TaskID | None = None  # the bar of steps, which replaces that of reading
 
@@ -185,6 +186,7 @@ class _TrainingDisplay:
         self.step = report
         figures = f"{report.samples_per_s:.0f} samples/s ADE {report.ade_m:.2f} sigma {report.sigma:.2f}"
         self._progress.update(self._training, completed=report.step, figures=figures)
+        self._log.say(f"training: {report.step:,} of {self._num_steps:,} steps, {figures}")
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from waycode.dataset.samples import sample_folder
 from waycode.dataset.shards import OpenShards, unreadable
 from waycode.dataset.storage import SCHEMA_VERSION, read_scene, write_shard
 from waycode.dataset.workers import Task, run_tasks
+from waycode.scene.arguments import check_kind
 from waycode.scene.types import Scene
 
 INFO_FILE = "dataset.json"
@@ -137,6 +138,7 @@ class Dataset(Sequence[Scene]):
     """
 
     def __init__(self, folder: str | Path, *, verify: bool = True):
+        check_kind("a name or a path", DatasetError, folder=folder)
         self.folder, self.verify = sample_folder(folder) or Path(folder), verify
         self.info = DatasetInfo.read(self.folder)
         if not self.info.complete:
@@ -199,6 +201,8 @@ def load_scene(path: str | Path, index: int = 0) -> Scene:
         path: a Parquet file of scenes, the folder of a dataset, or "sample" (or "sample-crossings") for bundled scenes.
         index: of the scene in the file or dataset.
     """
+    check_kind("a name or a path", DatasetError, path=path)
+    check_kind("a whole number", DatasetError, index=index)
     path = sample_folder(path) or Path(path)
     if path.is_dir():
         dataset = Dataset(path)
@@ -336,6 +340,8 @@ def _existing(folder: Path, wanted: DatasetInfo) -> DatasetInfo | None:
             raise DatasetError(f"{folder} is not empty and holds no dataset: choose another folder")
         return None
     info = DatasetInfo.read(folder)
+    if not info.complete and not any(folder.glob("shard-*.parquet")):
+        return None  # a run that failed before its first shard leaves nothing that other settings could conflict with
     if info.settings_sha256 != wanted.settings_sha256:
         raise DatasetError(
             f"{folder} holds a dataset with other settings ({_difference(info, wanted)}): choose another folder"

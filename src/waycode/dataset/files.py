@@ -4,6 +4,7 @@ import glob
 import hashlib
 import json
 import os
+import re
 import secrets
 import shutil
 import stat
@@ -100,6 +101,11 @@ def remove_unfinished(folder: Path) -> None:
     """Removes partly written files of a killed run; the caller must hold the lock."""
     for path in folder.glob(_UNFINISHED):
         path.unlink()
+
+
+def safe_file_name(text: str) -> str:
+    """At most 80 letters, digits, dots, dashes and underscores: an id may hold anything, also a path."""
+    return re.sub(r"[^A-Za-z0-9_.-]", "_", text)[:80]
 
 
 def parse_json(text: str | bytes) -> Any:

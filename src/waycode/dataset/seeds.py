@@ -4,10 +4,10 @@ A model is trained on training seeds, everything is tuned on development seeds, 
 are published. The rule is fixed, so that nobody has to remember which dataset was used for what.
 """
 
-import json
 from enum import StrEnum
 
 from waycode.dataset.dataset import Dataset, DatasetError, DatasetInfo
+from waycode.dataset.files import describe, parse_json
 from waycode.scene.types import Scene
 
 _GENERATED = "sumo"  # the source whose datasets have a seed
@@ -72,5 +72,11 @@ def episodes_in(dataset: Dataset) -> list[str]:
 def _episode(scene_id: str, source: str, rebuild: str | None) -> str:
     if source != _GENERATED or rebuild is None:
         return scene_id
-    episode = json.loads(rebuild)["episode"]
-    return "-".join(map(str, (episode["family"], *episode["numbers"])))  # numbers: dataset seed, shard, attempt
+    try:
+        episode = parse_json(rebuild)["episode"]
+        return "-".join(map(str, (episode["family"], *episode["numbers"])))  # numbers: dataset seed, shard, attempt
+    except (ValueError, KeyError, TypeError) as error:
+        raise DatasetError(
+            f"scene {scene_id!r:.80} does not say which episode it is from ({describe(error)}): expected rebuild as "
+            "`waycode data sumo` writes it"
+        ) from error

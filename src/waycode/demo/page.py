@@ -4,6 +4,8 @@ from dataclasses import dataclass
 from html import escape
 from string import Template
 
+GENERATOR = "<title>Waycode demo</title>"  # by which a page of the demo is recognised
+
 
 @dataclass(frozen=True, kw_only=True)
 class SectionReport:
@@ -138,6 +140,9 @@ _PAGE = Template("""\
 <body>
 <header>
 <h1>Way<span>code</span> demo</h1>
+<p>A model that has learnt to imitate drivers does what is usual. Often something else is wanted: this turn, that goal,
+no lane change now. Training a model for each wish is slow; steering by gradients needs wishes that have one. Here one
+trained model is asked for different things, each by a cost that it has never seen, and a short search answers.</p>
 <p>A decoder turns three tokens of three bits, given a scene, into 8 seconds of driving. Greedy search plans by choosing
 these tokens: it decodes all 8 values of the first token and keeps the best, then all 8 of the second, then all 8 of
 the third: 24 decoded trajectories per plan. Each picture shows the search from left to right, a panel per token:

@@ -10,7 +10,7 @@ from jaxtyping import Float
 from waycode.dataset.dataset import Dataset, DatasetError
 from waycode.dataset.files import replace_file
 from waycode.dataset.samples import bundled_folder
-from waycode.demo.page import DemoReport, SectionReport, page_of
+from waycode.demo.page import GENERATOR, DemoReport, SectionReport, page_of
 from waycode.demo.sections import SECTIONS, Section
 from waycode.evaluation.guidance import SUCCESS, TASKS
 from waycode.evaluation.motion import MeasuredMotion
@@ -88,6 +88,7 @@ def run_demo(
         on_picture: called after each picture.
     """
     out = Path(out)
+    _check_folder(out)
     out.mkdir(parents=True, exist_ok=True)
     planner = Planner.from_pretrained(model)
     scenes = [_DemoScene(dataset, index, scene) for dataset in datasets for index, scene in enumerate(dataset)]
@@ -123,6 +124,15 @@ def run_demo(
     )
     replace_file(out / _PAGE, lambda path: path.write_text(page_of(demo), encoding="utf-8"))
     return demo
+
+
+def _check_folder(out: Path) -> None:
+    """Refuses a folder with files that the demo did not make: its page and pictures would replace them."""
+    if not out.exists() or (out.is_dir() and not any(out.iterdir())):
+        return
+    page = out / _PAGE
+    if not page.is_file() or GENERATOR not in page.read_text(encoding="utf-8", errors="replace"):
+        raise DatasetError(f"{out} has files that the demo did not make, expected a new folder, or that of a demo")
 
 
 def one_per_family(dataset: Dataset) -> dict[str, Scene]:

@@ -16,7 +16,7 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from waycode.dataset.dataset import DatasetInfo
-from waycode.dataset.files import only_writer, replace_file
+from waycode.dataset.files import describe, only_writer, replace_file
 from waycode.evaluation.report import EvaluationError
 from waycode.model.saved import load_model
 from waycode.simulation.campaign import Campaign, ScenarioResult
@@ -61,15 +61,15 @@ class ResultStore:
             campaign: only results of its scene indices are read.
             digest: `settings_digest` of the campaign; results with another one raise `EvaluationError`.
         """
-        paths = [self._path(name, index) for index in campaign.indices]
-        return [_read(path, digest=digest) for path in paths if path.is_file()]
+        paths = {index: self._path(name, index) for index in campaign.indices}
+        return [_read(path, digest=digest, index=index) for index, path in paths.items() if path.is_file()]
 
     def save(self, name: str, result: ScenarioResult, *, digest: str) -> None:
         """Writes one result atomically; arguments as for `load`."""
         table = result_table([result]).replace_schema_metadata({_DIGEST: digest.encode()})
         path = self._path(name, result.index)
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, lambda unfinished: pq.write_table(table, unfinished))
+        replace_file(path, lambda unfinished: pq.write_table(table, unfinished, write_page_checksum=True))
 
     def _path(self, name: str, index: int) -> Path:
         letters = "".join(letter if letter.isalnum() else "-" for letter in name)
@@ -90,29 +90,48 @@ def result_table(results: Sequence[ScenarioResult]) -> pa.Table:
     return pa.Table.from_pylist([{**vars(result), **result.metrics} for result in results], schema=_RESULT_SCHEMA)
 
 
-def _read(path: Path, *, digest: str) -> ScenarioResult:
-    try:
-        table = pq.ParquetFile(path).read()
-    except (OSError, pa.ArrowException) as error:
-        raise EvaluationError(f"{path} cannot be read ({error}): remove it to drive its scenario again") from error
+def _read(path: Path, *, digest: str, index: int) -> ScenarioResult:
+    with _readable(path):
+        table = pq.ParquetFile(path, page_checksum_verification=True).read()
     if (table.schema.metadata or {}).get(_DIGEST) != digest.encode():
         raise EvaluationError(
             f"{path} was driven with other settings, another model or another dataset: "
             f"remove {path.parent.parent} or give another folder"
         )
-    (row,) = table.to_pylist()
-    return ScenarioResult(
-        index=row["index"],
-        scene_id=row["scene_id"],
-        episode=row["episode"],
-        tags=tuple(row["tags"]),
-        score=row["score"],
-        metrics={metric.name: row[metric.name] for metric in METRICS},
-        reasons=tuple(row["reasons"]),
-        failure=row["failure"],
-        frozen_s=row["frozen_s"],
-        planning_s=np.array(row["planning_s"], np.float64),
-    )
+    with _readable(path):
+        if not table.schema.equals(_RESULT_SCHEMA) or table.num_rows != 1:
+            raise ValueError(f"it has {table.num_rows} rows and the columns {table.schema.names}")
+        (row,) = table.to_pylist()
+        result = ScenarioResult(
+            index=row["index"],
+            scene_id=str(row["scene_id"]),
+            episode=str(row["episode"]),
+            tags=tuple(row["tags"]),
+            score=row["score"],
+            metrics={metric.name: row[metric.name] for metric in METRICS},
+            reasons=tuple(row["reasons"]),
+            failure=row["failure"],
+            frozen_s=row["frozen_s"],
+            planning_s=np.array(row["planning_s"], np.float64),
+        )
+        if result.index != index:
+            raise ValueError(f"it is of scene {result.index}, expected {index}")
+        if not all(0 <= value <= 1 for value in (result.score, *result.metrics.values())):
+            raise ValueError(f"its score is {result.score} and its metrics {result.metrics}, expected 0 to 1")
+        if not np.isfinite(result.frozen_s) or not np.isfinite(result.planning_s).all():
+            raise ValueError("its times are not finite")
+    return result
+
+
+@contextmanager
+def _readable(path: Path) -> Iterator[None]:
+    """Turns whatever a damaged file raises into an `EvaluationError` that names it."""
+    try:
+        yield
+    except Exception as error:  # Arrow's, numpy's and our own: there is no list of them
+        raise EvaluationError(
+            f"{path} cannot be read ({describe(error)}): remove it to drive its scenario again"
+        ) from error
 
 
 def _weights_sha256(model: str) -> str:

@@ -29,6 +29,7 @@ EXTRAS = {
     "womd": ("google.protobuf", "crc32c"),
     "nuplan": ("pyogrio", "geopandas"),
     "studio": ("fastapi", "uvicorn", "websockets"),
+    "video": ("imageio_ffmpeg",),
 }
 _GOLDEN_SCENE = ("sample", 0)
 _GOLDEN_CODES = ([0], [1, 2, 3], [7, 5, 0])
@@ -129,7 +130,8 @@ def _installation() -> str:
     from waycode import __version__
 
     versions = f"Python {platform.python_version()}, torch {torch.__version__}, numpy {np.__version__}"
-    return f"waycode {__version__}, {versions}"
+    found = torch.accelerator.current_accelerator() if torch.accelerator.is_available() else "none"
+    return f"waycode {__version__}, {versions}; accelerator: {found}"
 
 
 def _extra(name: str) -> InstallationCheck:

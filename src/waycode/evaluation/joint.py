@@ -8,21 +8,19 @@ S scenes, R rows (agents of all scenes), k futures of a scene, T steps, n tokens
 """
 
 import time
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator
 from dataclasses import dataclass
 from itertools import combinations, islice
 
 import numpy as np
 import torch
-from jaxtyping import Bool, Float, Int, Shaped
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.dataset.seeds import episode_of
 from waycode.evaluation.guidance import RECORDED
-from waycode.evaluation.guidance_report import Rows
 from waycode.evaluation.motion import MeasuredMotion
 from waycode.evaluation.realism import body_corners_m
-from waycode.evaluation.report import Estimate, EvaluationError, Provenance, Report
+from waycode.evaluation.report import EvaluationError
 from waycode.features import collate, extract
 from waycode.model import Model, PrefixDecoder, SceneEmbedding
 from waycode.model.autoencoder import average_displacement_m
@@ -34,6 +32,7 @@ from waycode.scene.interaction import interacting_tracks
 from waycode.search import beam_search, refine
 
 BEAM_WIDTH, NUM_KEPT = 64, 6
+PAPER_AGENTS = 2  # per scene: the paper evaluates on WOMD's interactive split, whose scenes have two agents to predict
 SEARCH_DEPTH, REFINED_DEPTH, REFINE_STEPS = 8, 7, 40  # the paper's, of 12 tokens
 SEARCH, REFINED = "search", "search + refinement"
 MIN_ADE, MEAN_ADE, MIN_FDE, MEAN_FDE = "min_ade_m", "mean_ade_m", "min_fde_m", "mean_fde_m"
@@ -42,21 +41,6 @@ _BATCH_SCENES = 4  # bounds the memory: a beam of 64 has 512 candidates per agen
 _OPTIMISED = ((40, 1), (120, 1), (40, 8), (120, 8))  # gradient steps and random starts of the baseline
 
 JointMeasures = dict[str, dict[str, Float[np.ndarray, " S"]]]  # method -> measure -> value per scene
-
-
-@dataclass(frozen=True, kw_only=True)
-class JointReport(Report):
-    """A table of methods, each with its measures; see the functions of this module."""
-
-    name: str  # of the evaluation
-    num_scenes: int
-    num_episodes: int
-    num_agents: int
-    rows: Rows
-
-    @property
-    def file_name(self) -> str:
-        return f"{self.name}.json"
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -239,60 +223,6 @@ def search_vs_optimisation(batch: JointBatch) -> JointMeasures:
             "seconds_per_scene": np.full(scenes, seconds),
         }
     return measures
-
-
-EVALUATIONS: dict[str, Callable[[JointBatch], JointMeasures]] = {
-    "joint-guidance": joint_guidance,
-    "depth-sweep": depth_sweep,
-    "search-vs-optimisation": search_vs_optimisation,
-}
-
-
-def joint_report(
-    name: str,
-    model: Model,
-    scenes: Iterable[Scene],
-    *,
-    provenance: Provenance,
-    agents_per_scene: int = 4,
-    on_scenes: Callable[[int], None] = lambda count: None,
-) -> JointReport:
-    """One of `EVALUATIONS` over all scenes.
-
-    Args:
-        name: of the evaluation.
-        model: a joint model.
-        scenes: with recorded futures that the model was not trained on.
-        provenance: what the figures are measured with.
-        agents_per_scene: at most.
-        on_scenes: called with the number of scenes done since the last call.
-    """
-    parts: list[JointMeasures] = []
-    episodes: list[str] = []
-    num_agents = 0
-    for batch in joint_batches(model, scenes, agents_per_scene=agents_per_scene, on_scenes=on_scenes):
-        parts.append(EVALUATIONS[name](batch))
-        episodes += [episode_of(scene) for scene in batch.scenes]
-        num_agents += len(batch.future_m)
-    if not parts:
-        raise EvaluationError("no scene has two recorded road users that interact")
-    return JointReport(
-        provenance=provenance,
-        name=name,
-        num_scenes=len(episodes),
-        num_episodes=len(set(episodes)),
-        num_agents=num_agents,
-        rows=_rows(parts, np.array(episodes)),
-    )
-
-
-def _rows(parts: Sequence[JointMeasures], episodes: Shaped[np.ndarray, " S"]) -> Rows:
-    return {
-        method: {
-            name: Estimate.of(np.concatenate([part[method][name] for part in parts]), episodes) for name in measures
-        }
-        for method, measures in parts[0].items()
-    }
 
 
 def _numpy(values: Float[Tensor, " S"]) -> Float[np.ndarray, " S"]:

@@ -8,14 +8,14 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from waycode.evaluation import joint
+from waycode.evaluation import consistency, joint
 from waycode.evaluation.closed_loop import ClosedLoopReport
 from waycode.evaluation.closed_loop_studies import TRAFFIC_LABELS, cell_of
 from waycode.evaluation.forecast import MIN_ADE, MIN_FDE, NUM_FORECASTS
 from waycode.evaluation.forecast_report import ForecastReport
 from waycode.evaluation.guidance import BEAM, DECODED, RECORDED, SUCCESS, UNGUIDED, AnsweredCase, greedy
 from waycode.evaluation.guidance_report import GuidanceReport, Rows
-from waycode.evaluation.joint import JointReport
+from waycode.evaluation.joint_report import JointReport
 from waycode.evaluation.realism import REALISM_MEASURES
 from waycode.evaluation.reconstruction_report import (
     CONTINUOUS,
@@ -114,9 +114,9 @@ def save_closed_loop(report: ClosedLoopReport, path: Path) -> None:
     for axes, traffic in zip(figure.subplots(1, len(traffics), squeeze=False)[0], traffics, strict=True):
         rows = [row for row in report.rows if row.traffic == traffic]
         for shift, label, colour, values in (
-            (-0.2, "CLS", _STYLE.chosen, [row.cls for row in rows]),
-            (0.0, "S-CR", _STYLE.ego, [row.metrics["no_at_fault_collision"] for row in rows]),
-            (0.2, "S-PR", _STYLE.original, [row.metrics["progress"] for row in rows]),
+            (-0.2, "CLS: score", _STYLE.chosen, [row.cls for row in rows]),
+            (0.0, "S-CR: no at-fault collision", _STYLE.ego, [row.metrics["no_at_fault_collision"] for row in rows]),
+            (0.2, "S-PR: progress", _STYLE.original, [row.metrics["progress"] for row in rows]),
         ):
             _draw_estimates(axes, np.arange(len(rows)) + shift, values, color=colour, label=label)
         axes.set_xticks(range(len(rows)), [row.planner for row in rows], rotation=30, ha="right")
@@ -181,24 +181,31 @@ def save_forecast(report: ForecastReport, path: Path) -> None:
 
 
 def save_joint(report: JointReport, path: Path) -> None:
-    """Draws two panels, mean distance from the recording and final error, over the methods or the number of tokens."""
+    """Draws two panels over the methods or the number of tokens: realism, and what was asked for."""
     figure = Figure(figsize=(12, 4.8), facecolor=_STYLE.paper, layout="constrained")
     methods = [method for method in report.rows if method != RECORDED]
-    for axes, title, names in zip(
-        figure.subplots(1, 2),
-        ("Realism: mean distance from the recording", "Objective: distance from the goals at the end"),
-        ((joint.MEAN_ADE, joint.MIN_ADE), (joint.MEAN_FDE, joint.MIN_FDE)),
-        strict=True,
-    ):
-        looks = zip(names, ("one, by greedy search", "best of 6 of a beam of 64"), (-0.08, 0.08), strict=True)
-        for (name, label, shift), colour in zip(looks, (_STYLE.chosen, _STYLE.ego), strict=True):
+    single, several = "one, by greedy search", "best of 6 of a beam of 64"
+    panels: tuple[tuple[str, dict[str, str]], ...] = (
+        ("Realism: mean distance from the recording", {joint.MEAN_ADE: single, joint.MIN_ADE: several}),
+        ("Objective: distance from the goals at the end", {joint.MEAN_FDE: single, joint.MIN_FDE: several}),
+    )
+    if report.name == "joint-consistency":
+        moved = {
+            consistency.OTHERS_MOVED: "from their way with the recorded goal",
+            consistency.GUIDED_FDE: "goal missed",
+        }
+        hits = {joint.OVERLAP: "as planned together", consistency.OVERLAP_RECORDED: "had they kept their recording"}
+        panels = (("Distances in m", moved), ("Share of scenes with an overlap", hits))
+    for axes, (title, names) in zip(figure.subplots(1, 2), panels, strict=True):
+        looks = zip(names.items(), (-0.08, 0.08), (_STYLE.chosen, _STYLE.ego), strict=True)
+        for (name, label), shift, colour in looks:
             if all(name in report.rows[method] for method in methods):
                 values = [report.rows[method][name] for method in methods]
                 _draw_estimates(axes, np.arange(len(methods)) + shift, values, color=colour, label=label)
         labels = [method.removesuffix(" tokens").removesuffix(" token") for method in methods]
         axes.set_xticks(range(len(methods)), [label.replace(" from ", "\nfrom ") for label in labels])
         along = "tokens" if labels != methods else ""
-        _finish(axes, title, along, "m (bars: 95 %)", **_BELOW_CENTRE)
+        _finish(axes, title, along, "bars: 95 %", **_BELOW_CENTRE)
     count = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes"
     _save(figure, f"{report.provenance.model}: {report.name}, {count} of {report.provenance.data}", path)
 

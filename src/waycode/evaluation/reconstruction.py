@@ -1,6 +1,6 @@
 """Reconstruction errors: how well 1 to N tokens, from the encoder or from search, reproduce recorded trajectories.
 
-Axes: R agents of all scenes, T steps, N tokens, D latent dimensions.
+Axes: R agents of all scenes, C codes (one per agent, in a joint model one per scene), T steps, N tokens, D dimensions.
 """
 
 from collections.abc import Callable, Iterable
@@ -172,7 +172,7 @@ def _reconstruct(
     model: Model,
     method: CodeMethod,
     embedding: SceneEmbedding,
-    latents: Float[Tensor, "R N D"],
+    latents: Float[Tensor, "C N D"],
     future_m: Float[Tensor, "R T 2"],
     valid: Bool[Tensor, "R T"],
 ) -> MeanAndStd:
@@ -195,12 +195,12 @@ def _reconstruct(
 
 def refined_reconstruction(
     decode: PrefixDecoder,
-    latents: Float[Tensor, "R n D"],
+    latents: Float[Tensor, "C n D"],
     future_m: Float[Tensor, "R T 2"],
     valid: Bool[Tensor, "R T"],
     *,
     steps: int,
-) -> Float[Tensor, "R n D"]:
+) -> Float[Tensor, "C n D"]:
     """Continuous codes after gradient steps that minimise the mean distance from recorded trajectories.
 
     How much is gained shows how far the encoder is from the best code: its amortisation gap.

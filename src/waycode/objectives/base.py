@@ -22,6 +22,7 @@ from torch import Tensor
 from waycode.objectives.candidates import AnyCandidates, Candidates, JointCandidates
 from waycode.objectives.setting import ObjectiveError
 from waycode.objectives.verdict import Verdict, as_constraint, combined
+from waycode.scene.arguments import check_kind
 
 # Costs [K], [K, M] in lexicographic order, or a sequence of K values that Python can order.
 Objective = Callable[[Any], Any]  # from `Candidates`, or from `JointCandidates` where several agents are planned for
@@ -95,6 +96,7 @@ class BaseObjective(ABC):
         return Sum((as_objective(other), self))
 
     def __mul__(self, weight: float | int) -> "Scaled":
+        check_kind("a number", ObjectiveError, weight=weight)
         return Scaled((self,), float(weight))
 
     __rmul__ = __mul__

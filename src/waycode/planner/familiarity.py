@@ -11,10 +11,9 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Float, Float64
-from safetensors import SafetensorError
-from safetensors.numpy import load_file, save_file
+from safetensors.numpy import load_file, save
 
-from waycode.dataset.files import replace_file
+from waycode.dataset.files import describe, replace_file
 from waycode.model import SceneEmbedding
 from waycode.objectives import Setting
 from waycode.planner.plan import PlannerError
@@ -86,8 +85,9 @@ class Familiarity:
     def save(self, model_folder: Path) -> Path:
         """Writes the file beside a model's weights, which it belongs to."""
         path = model_folder / FAMILIARITY_FILE
-        metadata = {"weights_sha256": _weights_sha256(model_folder)}
-        replace_file(path, lambda temporary: save_file(asdict(self), temporary, metadata=metadata))
+        metadata = {"weights_sha256": weights_sha256(model_folder)}
+        content = save(asdict(self), metadata=metadata)  # `save_file` has errors of its own where the disk is full
+        replace_file(path, lambda temporary: temporary.write_bytes(content))
         return path
 
     @staticmethod
@@ -100,12 +100,18 @@ class Familiarity:
             return None
         try:
             with safe_open(path, framework="np") as file:
-                weights_sha256 = (file.metadata() or {}).get("weights_sha256")
+                of_weights = (file.metadata() or {}).get("weights_sha256")
             content = {name: values.astype(np.float64) for name, values in load_file(path).items()}
             found = Familiarity(**content)
-        except (OSError, SafetensorError, TypeError) as error:
-            raise PlannerError(f"{path} cannot be read ({error}): run `waycode calibrate` again") from error
-        return found if weights_sha256 == _weights_sha256(model_folder) else None
+            shapes = {name: values.shape for name, values in content.items()}
+            width = len(found.mean) if found.mean.ndim else 0
+            if shapes != {"mean": (width,), "precision": (width, width), "max_distance": (), "max_off_lane": ()}:
+                raise ValueError(f"its arrays have the shapes {shapes}")
+            if not all(np.isfinite(values).all() for values in content.values()):
+                raise ValueError("it has values that are not finite")
+        except Exception as error:  # of safetensors, of numpy, of the checks above
+            raise PlannerError(f"{path} cannot be read ({describe(error)}): run `waycode calibrate` again") from error
+        return found if of_weights == weights_sha256(model_folder) else None
 
 
 def measure_scene(embedding: SceneEmbedding, setting: Setting) -> SceneMeasures:
@@ -131,5 +137,6 @@ def _distance(
     return float(np.sqrt(max(0.0, offset @ precision @ offset) / len(mean)))
 
 
-def _weights_sha256(model_folder: Path) -> str:
+def weights_sha256(model_folder: Path) -> str:
+    """Checksum of a model's weights."""
     return hashlib.sha256((model_folder / _WEIGHTS_FILE).read_bytes()).hexdigest()

@@ -15,7 +15,7 @@ import pyarrow.parquet as pq
 import torch
 from jaxtyping import Float, Float32, Int
 
-from waycode.dataset.files import replace_file
+from waycode.dataset.files import describe, parse_json, replace_file
 from waycode.features import collate, extract
 from waycode.planner.plan import PlannerError
 from waycode.planner.planner import Planner, recorded_agents
@@ -25,6 +25,7 @@ from waycode.scene.manoeuvre import classify
 _SCENES_PER_BATCH = 16
 INDEX_VERSION = 1
 _METADATA = b"waycode-index"
+_MAX_LEVELS, _MAX_DIM = 64, 10  # of an index; a damaged number must not pass for the size of a codebook
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -112,7 +113,7 @@ class ManoeuvreIndex:
         )
         notes = {"version": INDEX_VERSION, "levels": self.levels, "token_shape": self.latents.shape[1:]}
         table = table.replace_schema_metadata({_METADATA: json.dumps(notes).encode()})
-        replace_file(Path(path), lambda temporary: pq.write_table(table, temporary))
+        replace_file(Path(path), lambda temporary: pq.write_table(table, temporary, write_page_checksum=True))
 
     @staticmethod
     def is_file(path: str | Path) -> bool:
@@ -126,13 +127,13 @@ class ManoeuvreIndex:
     def load(path: str | Path) -> "ManoeuvreIndex":
         """Reads an index from its file."""
         try:
-            table = pq.read_table(path)
-            notes = json.loads((table.schema.metadata or {})[_METADATA])
+            table = pq.ParquetFile(path, page_checksum_verification=True).read()
+            notes = parse_json((table.schema.metadata or {})[_METADATA])
             if notes["version"] != INDEX_VERSION:
-                raise PlannerError(f"{path} has version {notes['version']}, this waycode reads {INDEX_VERSION}")
+                raise PlannerError(f"{path} has version {notes['version']!r:.60}, this waycode reads {INDEX_VERSION}")
             num_tokens, dim = notes["token_shape"]
             columns = {name: table[name].to_pylist() for name in table.column_names}
-            return ManoeuvreIndex(
+            index = ManoeuvreIndex(
                 levels=notes["levels"],
                 scene_index=np.array(columns["scene_index"], np.int64),
                 scene_ids=tuple(columns["scene_id"]),
@@ -141,10 +142,30 @@ class ManoeuvreIndex:
                 tokens=np.array(columns["tokens"], np.int64).reshape(-1, num_tokens),
                 latents=np.array(columns["latents"], np.float32).reshape(-1, num_tokens, dim),
             )
-        except (OSError, KeyError, ValueError, TypeError, pa.ArrowException) as error:
-            if isinstance(error, PlannerError):
-                raise
-            raise PlannerError(f"{path} is not an index of manoeuvres ({error}): make one with build_index") from error
+            index._check()
+        except PlannerError:
+            raise
+        except Exception as error:  # Arrow's, numpy's and our own: there is no list of them
+            message = f"{path} is not an index of manoeuvres ({describe(error)}): make one with build_index"
+            raise PlannerError(message) from error
+        return index
+
+    def _check(self) -> None:
+        """Raises `ValueError` for an index that `build_index` cannot have made."""
+        num_rows, _, dim = self.latents.shape
+        lengths = {len(self.scene_ids), len(self.agent_ids), len(self.manoeuvres)}
+        if lengths != {num_rows} or self.scene_index.shape != (num_rows,) or len(self.tokens) != num_rows:
+            raise ValueError(
+                f"its columns have {sorted({*lengths, num_rows, len(self.tokens)})} rows, expected as many each"
+            )
+        if not all(isinstance(text, str) for text in (*self.scene_ids, *self.agent_ids, *self.manoeuvres)):
+            raise ValueError("its ids and manoeuvres are not all text")
+        if type(self.levels) is not int or not 2 <= self.levels <= _MAX_LEVELS or not 1 <= dim <= _MAX_DIM:
+            raise ValueError(f"it has {self.levels!r:.60} levels in {dim} dimensions")
+        if self.tokens.size and not 0 <= self.tokens.min() <= self.tokens.max() < self.levels**dim:
+            raise ValueError(f"it has tokens out of the range 0 to {self.levels**dim - 1}")
+        if not np.isfinite(self.latents).all():
+            raise ValueError("its latents are not finite")
 
 
 def build_index(

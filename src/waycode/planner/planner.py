@@ -20,6 +20,7 @@ from waycode.planner.plan import PlannerError
 from waycode.planner.prior import CodePrior, most_likely
 from waycode.planner.view import View
 from waycode.scene import MapFeatures, Scene, TrackType
+from waycode.scene.arguments import check_kind, check_type
 from waycode.scene.frames import rotate
 
 _FORECAST_MOVING_MPS = 0.5  # slower road users are forecast to keep their velocity
@@ -43,6 +44,7 @@ class Planner:
             name_or_folder: such as "sumo-small" or "runs/mine".
             device: to compute on.
         """
+        check_kind("a name or a path", PlannerError, name_or_folder=name_or_folder)
         saved = load_model(name_or_folder)
         return Planner(
             saved.model.to(device).requires_grad_(False),  # refinement needs gradients of latents only
@@ -98,6 +100,7 @@ class Planner:
                 vehicle state of a simulator, or a road that is kept for a scenario. It replaces `agent`; its device
                 must be that of the model.
         """
+        check_type(Scene, PlannerError, scene=scene)
         if agents is not None:
             return self._encode_jointly(scene, agents, segmented_map)
         if setting is None:
@@ -235,6 +238,7 @@ def _agent_index(scene: Scene, agent: int | str | None) -> int:
         if agent not in tracks.ids:
             raise PlannerError(f"scene {scene.id!r} has no agent {agent!r}; observed now: {_observed_names(scene)}")
         agent = tracks.ids.index(agent)
+    check_kind("a whole number", PlannerError, agent=agent)
     if not 0 <= agent < len(tracks):
         raise PlannerError(f"scene {scene.id!r} has no track {agent}: expected 0 to {len(tracks) - 1}")
     if not tracks.valid[agent, now]:

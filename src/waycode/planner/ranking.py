@@ -16,7 +16,11 @@ from waycode.search import as_levels
 
 def as_function(objective: Objective | str) -> Objective:
     """An objective as it is, or parsed from its text."""
-    return parse_objective(objective) if isinstance(objective, str) else objective
+    if isinstance(objective, str):
+        return parse_objective(objective)
+    if not callable(objective):
+        raise PlannerError(f"got {objective!r:.60}, expected an objective, its text, or a function of candidates")
+    return objective
 
 
 def checked_costs(objective: Objective, candidates: AnyCandidates) -> Tensor | Sequence[Any]:

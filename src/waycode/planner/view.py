@@ -35,6 +35,7 @@ from waycode.planner.ranking import (
 from waycode.planner.refinement import best_visited
 from waycode.planner.searching import search_view
 from waycode.scene import Scene
+from waycode.scene.arguments import check_kind, check_type
 
 _MAX_CANDIDATES = 20_000  # decoded at once, for one token of a search: more take minutes and gigabytes
 
@@ -63,6 +64,7 @@ class View:
         """The search and the plan as a matplotlib figure, which notebooks show; a plan without a trace alone."""
         from waycode.planner.search_panels import figure_of
 
+        check_type(Plan, PlannerError, plan=plan)
         return figure_of(self, plan)
 
     @property
@@ -105,6 +107,7 @@ class View:
             deadline_s: time limit for search and refinement. The best plan found by then is returned.
         """
         objective = as_function(objective)
+        check_kind("a whole number", PlannerError, refine_steps=refine_steps)
         if refine_steps < 0:
             raise PlannerError(f"refine_steps is {refine_steps}, expected at least 0")
         descended = objective if refine_objective is None else as_function(refine_objective)
@@ -143,6 +146,8 @@ class View:
                 milliseconds. Without it, `Plan.status` does not tell violated constraints.
         """
         objective, depth = as_function(objective), self._checked_depth(depth)
+        check_kind("a whole number", PlannerError, beam_width=beam_width, levels=levels, count=count)
+        check_kind("a number", PlannerError, deadline_s=deadline_s)
         for name, value, least in (("beam_width", beam_width, 1), ("levels", levels, 2)):
             if value < least:
                 raise PlannerError(f"{name} is {value}, expected at least {least}")
@@ -204,6 +209,7 @@ class View:
             temperature: codes are drawn in proportion to their probability to the power of 1 / temperature. Below 1,
                 likely codes become more frequent; above 1, all codes become more alike.
         """
+        check_kind("a whole number", PlannerError, count=count)
         if count < 1:
             raise PlannerError(f"asked for {count} plans, expected at least 1")
         depth, began = self._checked_depth(depth), self.clock()
@@ -364,6 +370,7 @@ class View:
 
     def _checked_depth(self, depth: int | None) -> int:
         available = self.model.config.num_tokens
+        check_kind("a whole number", PlannerError, depth=depth)
         depth = available if depth is None else depth
         if not 1 <= depth <= available:
             raise PlannerError(f"depth is {depth}, expected 1 to {available} tokens")
@@ -371,6 +378,7 @@ class View:
 
     def _checked_count(self, count: int, depth: int | None) -> int:
         """The depth, if there are that many codes of it."""
+        check_kind("a whole number", PlannerError, count=count)
         depth = self._checked_depth(depth)
         available = len(self.model.codebook(PRIOR_LEVELS)) ** depth
         if not 1 <= count <= available:

@@ -26,9 +26,16 @@ _MAX_LETTERS = 200  # of a line of text from data
 _SCALE_LENGTHS_M = (1, 2, 5, 10, 20, 50, 100, 200, 500, 1000, 2000, 5000)
 
 
+class NotebookFigure(Figure):
+    """A figure that notebooks show as a picture; they show matplotlib's own only if pyplot is imported."""
+
+    def _repr_png_(self) -> bytes:
+        return png_of(self)
+
+
 def new_figure(width_in: float, height_in: float, *, style: Style) -> Figure:
     """An empty figure outside pyplot's global state."""
-    figure = Figure(figsize=(width_in, height_in), facecolor=style.paper)
+    figure = NotebookFigure(figsize=(width_in, height_in), facecolor=style.paper)
     FigureCanvasAgg(figure)
     return figure
 

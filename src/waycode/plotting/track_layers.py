@@ -1,6 +1,6 @@
 """Track layers: road users with headings, their trails, and planned paths with boxes."""
 
-from typing import Literal
+from typing import Any, Literal
 
 import numpy as np
 import shapely
@@ -118,7 +118,7 @@ def _draw_trails(axes: Axes, scene: Scene, track: int, step: int, *, strong: boo
     strong = strong or track == tracks.ego_index
     width_m = style.trail_width_m * (1.25 if strong else 0.8)
     parts: tuple[tuple[slice, str, Literal["start", "end"]], ...] = (
-        (slice(0, step + 1), _body_colour(scene, track, style), "start"),
+        (slice(0, step + 1), body_colour(scene, track, style), "start"),
         (slice(step, None), style.future, "end"),
     )
     for part, colour, fade in parts:
@@ -130,15 +130,16 @@ def _draw_trails(axes: Axes, scene: Scene, track: int, step: int, *, strong: boo
             )  # fmt: skip
 
 
-def _body_colour(scene: Scene, track: int, style: Style) -> str:
+def body_colour(scene: Scene, track: int, style: Style) -> str:
+    """The colour of a road user: that of the ego, or of its type."""
     is_ego = track == scene.tracks.ego_index
     return style.ego if is_ego else style.tracks[TrackType(int(scene.tracks.types[track]))]
 
 
-def _draw_body(axes: Axes, scene: Scene, track: int, step: int, *, halo: bool, style: Style) -> None:
-    """A road user at a step: a disc for pedestrians, else a rounded box; dark glass shows where the front is."""
+def body_shapes(scene: Scene, track: int, step: int) -> tuple[Any, Any]:
+    """A road user at a step as shapely geometries: a disc for pedestrians, else a rounded box; and its dark glass."""
     tracks = scene.tracks
-    kind, is_ego = TrackType(int(tracks.types[track])), track == tracks.ego_index
+    kind = TrackType(int(tracks.types[track]))
     length_m, width_m = float(tracks.length_m[track]), float(tracks.width_m[track])
     centre_m = np.array([tracks.x_m[track, step], tracks.y_m[track, step]], np.float64)
     heading_rad = float(tracks.heading_rad[track, step])
@@ -151,12 +152,18 @@ def _draw_body(axes: Axes, scene: Scene, track: int, step: int, *, halo: bool, s
         corners = centre_m + rotate(body, heading_rad)
         shape = rounded_box(corners, _CORNER_SHARE * min(length_m, width_m))
         local = _glass(kind, length_m, width_m)
-    glass = shapely.union_all([shapely.Polygon(centre_m + rotate(points, heading_rad)) for points in local])
+    return shape, shapely.union_all([shapely.Polygon(centre_m + rotate(points, heading_rad)) for points in local])
+
+
+def _draw_body(axes: Axes, scene: Scene, track: int, step: int, *, halo: bool, style: Style) -> None:
+    """A road user at a step; dark glass shows where its front is."""
+    shape, glass = body_shapes(scene, track, step)
+    is_ego = track == scene.tracks.ego_index
     if halo and not is_ego:
         fill(axes, shape.buffer(_HALO_M), colour=style.to_predict, layer=Layer.HALOS)
     layer = Layer.HIGHLIGHTS if is_ego else Layer.BOXES
     fill(axes, shape.buffer(0.22 if is_ego else 0.12), colour="white", layer=layer)
-    fill(axes, shape, colour=_body_colour(scene, track, style), layer=layer)
+    fill(axes, shape, colour=body_colour(scene, track, style), layer=layer)
     fill(axes, glass, colour="#17222e", layer=layer, alpha=0.62)
 
 

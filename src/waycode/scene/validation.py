@@ -134,6 +134,8 @@ def _rebuild_faults(rebuild: Any) -> Iterator[str]:
         json.loads("null" if rebuild is None else rebuild)
     except (TypeError, ValueError) as error:
         yield f"rebuild is not JSON ({error})"
+    except RecursionError:
+        yield "rebuild is JSON that is nested too deeply"
 
 
 def _text_faults(name: str, texts: Any) -> Iterator[str]:

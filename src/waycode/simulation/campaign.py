@@ -54,16 +54,21 @@ def drive_campaign(campaign: Campaign, *, workers: int = 1) -> Iterator[Scenario
         yield result
 
 
-def drive_scenario(scene: Scene, campaign: Campaign) -> Rollout:
-    """Drives one scene. Planning is timed in processor time, which other processes do not affect."""
+def drive_scenario(scene: Scene, campaign: Campaign, *, keep_plans: bool = False) -> Rollout:
+    """Drives one scene. Planning is timed in processor time, which other processes do not affect.
+
+    Args:
+        scene: the scene.
+        campaign: gives the driver, the traffic and the duration.
+        keep_plans: as in `SimulationConfig`, for animations.
+    """
     traffic = build_traffic(campaign.traffic)
-    config = SimulationConfig(horizon_s=campaign.horizon_s)
+    config = SimulationConfig(horizon_s=campaign.horizon_s, keep_plans=keep_plans)
     return simulate(scene, campaign.planner.build(scene), traffic=traffic, config=config, clock=time.process_time)
 
 
-def find_costliest_step(scene: Scene, campaign: Campaign) -> tuple[Scene, int, str]:
-    """Drives a scene again for a picture: the run as a scene, the step that cost most score, and the reason."""
-    rollout = drive_scenario(scene, campaign)
+def find_costliest_step(scene: Scene, rollout: Rollout) -> tuple[Scene, int, str]:
+    """For a picture of a drive through `scene`: the drive as a scene, the step that cost most score, and the reason."""
     cause = score_run(rollout.history).costliest()
     reason = rollout.history.failure or ("nothing was lost" if cause is None else cause.description)
     after_s = rollout.history.ego.time_s[-1] if cause is None else cause.time_s

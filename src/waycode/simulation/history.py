@@ -18,6 +18,10 @@ from waycode.simulation.errors import SimulationError, require_ego
 # Fields of Tracks with one value per track, and with one per track and step.
 PER_TRACK = ("types", "length_m", "width_m")
 PER_STEP = ("x_m", "y_m", "heading_rad", "vx_mps", "vy_mps", "valid")
+_EGO_SERIES = (
+    "time_s", "rear_axle_m", "heading_rad", "velocity_mps", "acceleration_mps2", "yaw_rate_radps",
+    "yaw_acceleration_radps2",
+)  # fields of EgoHistory with a value per step  # fmt: skip
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -81,6 +85,15 @@ class History:
             raise ValueError(f"the tracks have {self.tracks.num_steps} steps, expected {len(self.ego)} as the ego has")
         if self.tracks.ego_index is not None:
             raise ValueError(f"track {self.tracks.ego_index} is the ego, expected other road users only: see others_of")
+
+    def until(self, end: int) -> "History":
+        """The first `end` steps of the run."""
+
+        def first(ego: EgoHistory) -> EgoHistory:
+            return replace(ego, **{name: getattr(ego, name)[:end] for name in _EGO_SERIES})
+
+        tracks = replace(self.tracks, **{name: getattr(self.tracks, name)[:, :end] for name in PER_STEP})
+        return replace(self, ego=first(self.ego), expert=first(self.expert), tracks=tracks)
 
 
 def ego_from_centre(

@@ -23,6 +23,7 @@ from waycode.driving.trajectory import trajectory_fault
 from waycode.driving.vehicle import recorded_state
 from waycode.planner import Planner
 from waycode.scene import Scene
+from waycode.scene.arguments import check_type
 from waycode.simulation.drivers import LatentDriver
 from waycode.simulation.errors import SimulationError, require_ego
 from waycode.simulation.history import EgoHistory, History, others_of, recorded_ego
@@ -37,7 +38,7 @@ class SimulationConfig:
 
     horizon_s: float = 15.0  # at most; a drive ends where the recording or the map ends
     tracker: Tracker = field(default_factory=LqrTracker)  # follows the plans; nuPlan's by default
-    keep_plans: bool = False  # store the trajectory of every step in the result
+    keep_plans: bool = False  # store the trajectory of every step, and what it was chosen among, in the result
 
     def __post_init__(self) -> None:
         if not self.horizon_s > 0:
@@ -52,11 +53,13 @@ class Rollout:
     scene: Scene  # the simulated scene, which ends with the drive
     planning_s: Float[np.ndarray, " n"]  # duration of each call of the driver
     plans: tuple[Trajectory, ...] = ()  # of every step, with `SimulationConfig.keep_plans`
+    candidates: tuple[tuple[Trajectory, ...], ...] = ()  # `candidates` of the driver's state at every step, likewise
     traceback: str | None = None  # of the driver's exception, if it raised one
 
 
 def score(rollout: Rollout) -> ScenarioScore:
     """nuPlan's closed-loop score of a drive."""
+    check_type(Rollout, SimulationError, rollout=rollout)
     return score_run(rollout.history)
 
 
@@ -92,6 +95,9 @@ def simulate(
     Raises:
         SimulationError: the scene has no ego, or its ego is recorded at less than two steps from the current one on.
     """
+    check_type(Scene, SimulationError, scene=scene)
+    if not isinstance(driver, Planner) and not callable(getattr(driver, "plan", None)):
+        raise SimulationError(f"the driver is {driver!r:.60}, expected a Planner, or an object with `reset` and `plan`")
     config, world_model = config or SimulationConfig(), traffic or ReplayTraffic()
     if isinstance(driver, Planner):
         driver = LatentDriver(planner=driver)
@@ -101,7 +107,7 @@ def simulate(
     route = scene.route if scene.route is not None else expert_route(scene)
     recorder = Recorder(scene, num_steps=num_steps, route=route)
     ego, world = recorded_state(scene, ego_index, vehicle=vehicle), world_model.reset(scene)
-    states, plans, planning_s = [ego], [], []
+    states, plans, candidates, planning_s = [ego], [], [], []
     driver_state: Any = None
     failure = trace = None
     for index in range(num_steps):
@@ -130,6 +136,7 @@ def simulate(
         states.append(ego)
         if config.keep_plans:
             plans.append(plan)
+            candidates.append(tuple(getattr(driver_state, "candidates", ())))
     driven, first, last = recorder.scene(), scene.current_step, scene.current_step + num_steps
     history = History(
         scene_id=scene.id,
@@ -145,6 +152,7 @@ def simulate(
         scene=driven,
         planning_s=np.array(planning_s),
         plans=tuple(plans),
+        candidates=tuple(candidates),
         traceback=trace,
     )
 

@@ -236,7 +236,8 @@ def convert(
         [_ConversionTask(source, tuple(chunk), skip_bad) for chunk in chunks],
         make=_convert_chunk,
         source=source.name,
-        settings={**settings, "skip_bad": skip_bad, "limit": limit, "num_references": len(references)},
+        # Not `skip_bad`: shards without bad scenes are the same, so that a conversion that failed can go on with it.
+        settings={**settings, "limit": limit, "num_references": len(references)},
         workers=workers,
         on_shard=on_shard,
     )

@@ -1,11 +1,12 @@
-"""Scenes in the formats of others: WOMD's TFRecords, GPUDrive's JSON, nuPlan's logs and map, CommonRoad's XML.
+"""Scenes in the formats of others: WOMD, GPUDrive, nuPlan, ScenarioNet, CommonRoad.
 
-All but CommonRoad's, which commonroad-io reads, are read back by our own sources. No format holds everything:
+Tests read all of them back. No format holds everything:
 
 - `womd`: ids are numbers, so other ids become indices; lane widths, drivable areas, route and tags are left out.
 - `gpudrive`: the same, and lane graph, speed limits and stop signs' lanes.
 - `nuplan`: the ego becomes nuPlan's car, all scenes move to one city; ids, kinds of road lines and driveways are left
   out (see `waycode.sources.nuplan.log_export`).
+- `scenarionet`: drivable areas are left out (see `waycode.sources.scenarionet_export`).
 - `commonroad`: lanes with their graph, signals' last state is left out; tracks from the current step on, other map
   features are left out. Lanes of unknown width get `DEFAULT_LANE_WIDTH_M`.
 """
@@ -19,12 +20,11 @@ from typing import Any, Literal
 import numpy as np
 
 from waycode.dataset.files import replace_file
-from waycode.scene import LaneType, Polylines, Scene, SignalState, TrackType
-from waycode.scene.geometry import directions
+from waycode.scene import LaneType, Scene, SignalState, TrackType
 from waycode.sources.base import SourceError
+from waycode.sources.export_parts import file_name, lane_borders, polygons_of
 
-ExportFormat = Literal["womd", "gpudrive", "nuplan", "commonroad"]
-DEFAULT_LANE_WIDTH_M = 3.5
+ExportFormat = Literal["womd", "gpudrive", "nuplan", "scenarionet", "commonroad"]
 _NOT_OBSERVED = -10_000.0  # GPUDrive's value for samples that were not observed
 _MPS_PER_MPH = 0.44704
 _TYPE_NAMES = {TrackType.VEHICLE: "vehicle", TrackType.PEDESTRIAN: "pedestrian", TrackType.CYCLIST: "cyclist"}
@@ -40,7 +40,7 @@ _ELEMENTS = {
 
 
 def export_scenes(scenes: Sequence[Scene], out: str | Path, *, form: ExportFormat) -> list[Path]:
-    """Writes scenes in another format and returns the files: one for all (womd), one per scene, or both (nuplan).
+    """Writes scenes in another format and returns the files: one for all (womd), one per scene, or both.
 
     Args:
         scenes: valid scenes.
@@ -65,11 +65,14 @@ def export_scenes(scenes: Sequence[Scene], out: str | Path, *, form: ExportForma
         from waycode.sources.nuplan.log_export import export_nuplan
 
         return export_nuplan(scenes, out)
+    if form == "scenarionet":
+        from waycode.sources.scenarionet_export import export_scenarionet
+
+        return export_scenarionet(scenes, out)
     write, suffix = (_write_gpudrive, "json") if form == "gpudrive" else (_write_commonroad, "xml")
     paths = []
     for number, scene in enumerate(scenes):
-        safe_id = re.sub(r"[^A-Za-z0-9_.-]", "_", scene.id)[:80]  # an id may hold anything, a file's name may not
-        paths.append(out / f"{number:05d}-{safe_id}.{suffix}")
+        paths.append(out / f"{file_name(scene, number)}.{suffix}")
         replace_file(paths[-1], _writer(write, scene))
     return paths
 
@@ -144,7 +147,7 @@ def _add_map(message: Any, scene: Scene) -> list[int]:
             line = getattr(message.map_features.add(id=next_id), kind)
             next_id, line.type = next_id + 1, number
             add(line.polyline, points_m)
-    for kind, polygons in _polygons(scene).items():
+    for kind, polygons in polygons_of(scene).items():
         for points_m in polygons.as_list():
             add(getattr(message.map_features.add(id=next_id), kind).polygon, points_m)
             next_id += 1
@@ -199,7 +202,7 @@ def gpudrive_content(scene: Scene) -> dict[str, Any]:
     ):
         for positions_m, number in zip(lines.as_list(), types.tolist(), strict=True):
             add(kind, positions_m, number)
-    for kind, polygons in _polygons(scene).items():
+    for kind, polygons in polygons_of(scene).items():
         for positions_m in polygons.as_list():
             add(kind, positions_m, 0)
     for position_m in scene.map.stop_signs.position_m:
@@ -235,6 +238,7 @@ def _write_gpudrive(scene: Scene, path: Path) -> None:
 def _write_commonroad(scene: Scene, path: Path) -> None:
     try:
         from commonroad.common.file_writer import CommonRoadFileWriter, OverwriteExistingFile
+        from commonroad.common.util import FileFormat
         from commonroad.planning.planning_problem import PlanningProblemSet
     except (ImportError, TypeError) as error:  # a TypeError if protobuf is newer than 3.20
         raise SourceError(
@@ -242,14 +246,18 @@ def _write_commonroad(scene: Scene, path: Path) -> None:
             "environment without the extra womd"
         ) from error
     writer = CommonRoadFileWriter(
-        commonroad_scenario(scene), PlanningProblemSet(), author="", affiliation="", source=scene.source, tags=set()
-    )
+        commonroad_scenario(scene), PlanningProblemSet(), author="", affiliation="", source=scene.source, tags=set(),
+        file_format=FileFormat.XML,
+    )  # fmt: skip
     writer.write_to_file(str(path), OverwriteExistingFile.ALWAYS)
 
 
 def commonroad_scenario(scene: Scene) -> Any:
     """The scene as a `Scenario` of commonroad-io: lanelets, and obstacles from the current step on."""
-    from commonroad.geometry.shape import Rectangle
+    try:
+        from commonroad.geometry.obstacle_shapes.rect_obstacle_shape import RectObstacleShape as Rectangle
+    except ImportError:  # commonroad-io before 2026
+        from commonroad.geometry.shape import Rectangle
     from commonroad.prediction.prediction import TrajectoryPrediction
     from commonroad.scenario.lanelet import Lanelet, LaneletType
     from commonroad.scenario.obstacle import DynamicObstacle, ObstacleType
@@ -270,13 +278,11 @@ def commonroad_scenario(scene: Scene) -> Any:
 
     for lane in range(len(lanes)):
         centre_m = lanes.centrelines[lane].astype(np.float64) + origin_m
-        heading = directions(centre_m)
-        half_m = (float(lanes.width_m[lane]) if lanes.width_known[lane] else DEFAULT_LANE_WIDTH_M) / 2
-        across_m = half_m * np.stack([-np.sin(heading), np.cos(heading)], axis=-1)
+        left_m, right_m = lane_borders(scene, lane)
         left, right = ids_after(lanes.left_neighbours, lane), ids_after(lanes.right_neighbours, lane)
         scenario.add_objects(
             Lanelet(
-                centre_m + across_m, centre_m, centre_m - across_m, lane + 1,
+                left_m + origin_m, centre_m, right_m + origin_m, lane + 1,
                 predecessor=ids_after(lanes.successors[:, ::-1], lane), successor=ids_after(lanes.successors, lane),
                 adjacent_left=left[0] if left else None, adjacent_left_same_direction=True if left else None,
                 adjacent_right=right[0] if right else None, adjacent_right_same_direction=True if right else None,
@@ -306,11 +312,6 @@ def commonroad_scenario(scene: Scene) -> Any:
         kind = kinds[TrackType(int(tracks.types[row]))]
         scenario.add_objects(DynamicObstacle(len(lanes) + row + 1, kind, shape, start, prediction))
     return scenario
-
-
-def _polygons(scene: Scene) -> dict[str, Polylines]:
-    features = scene.map
-    return {"crosswalk": features.crosswalks, "speed_bump": features.speed_bumps, "driveway": features.driveways}
 
 
 def _numbers(ids: Sequence[str], *, most: int) -> list[int]:

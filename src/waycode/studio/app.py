@@ -5,7 +5,6 @@ the event loop is free.
 """
 
 import asyncio
-import json
 import tempfile
 from collections.abc import AsyncIterator, Callable
 from contextlib import asynccontextmanager
@@ -22,6 +21,7 @@ from starlette.exceptions import HTTPException
 
 from waycode import __version__
 from waycode.dataset.dataset import save_scene
+from waycode.dataset.files import parse_json
 from waycode.scene import WaycodeError
 from waycode.studio.drives import DriveQueueError
 from waycode.studio.messages import (
@@ -314,7 +314,7 @@ def _live_reply(studio: Studio, text: str, skipped: int) -> str:
 def _sequence(text: str) -> int:
     """The number of a request that failed; 0 if it has none."""
     try:
-        sequence = json.loads(text)["sequence"]
+        sequence = parse_json(text)["sequence"]
     except (ValueError, TypeError, KeyError):
         return 0
     return sequence if isinstance(sequence, int) else 0

@@ -6,7 +6,7 @@ import uuid
 from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -14,7 +14,7 @@ import numpy as np
 from waycode.driving import Driver, Observation, Trajectory
 from waycode.scene import Scene, WaycodeError
 from waycode.scene.manoeuvre import classify
-from waycode.simulation.history import PER_STEP, EgoHistory, History
+from waycode.simulation.history import History
 from waycode.simulation.metrics import ScenarioScore, score_run
 from waycode.simulation.registry import DriverSpec, build_traffic
 from waycode.simulation.rollout import Rollout, SimulationConfig, simulate
@@ -24,10 +24,6 @@ from waycode.studio.scenes import SceneNotFoundError, track_replies
 _SCORE_EVERY_S = 0.5  # of the curve of scores
 _PLAN_STRIDE = 4  # steps between drawn points of a plan
 _NUM_KEPT, _MAX_WAITING = 32, 8
-_EGO_SERIES = (
-    "time_s", "rear_axle_m", "heading_rad", "velocity_mps", "acceleration_mps2", "yaw_rate_radps",
-    "yaw_acceleration_radps2",
-)  # fields of EgoHistory with a value per step  # fmt: skip
 
 
 class DriveQueueError(WaycodeError):
@@ -138,7 +134,7 @@ def drive_result(scene: Scene, rollout: Rollout) -> DriveResult:
     scored, times_s, scores = score_run(history), [], []
     for end in _ends(history):
         times_s.append(round(float(history.ego.time_s[end - 1]), 3))
-        scores.append(round(score_run(until(history, end)).score, 4))
+        scores.append(round(score_run(history.until(end)).score, 4))
     failed = scored.failure is not None
     return DriveResult(
         score=round(scored.score, 4),
@@ -179,13 +175,3 @@ def _ends(history: History) -> list[int]:
     total, dt_s = len(history.ego), float(np.diff(history.ego.time_s[:2]).sum()) or 0.1
     stride = max(1, round(_SCORE_EVERY_S / dt_s))
     return sorted({*range(1 + stride, total, stride), total})
-
-
-def until(history: History, end: int) -> History:
-    """The first `end` steps of a run."""
-
-    def first(ego: EgoHistory) -> EgoHistory:
-        return replace(ego, **{name: getattr(ego, name)[:end] for name in _EGO_SERIES})
-
-    tracks = replace(history.tracks, **{name: getattr(history.tracks, name)[:, :end] for name in PER_STEP})
-    return replace(history, ego=first(history.ego), expert=first(history.expert), tracks=tracks)

@@ -89,7 +89,9 @@ class TrainingConfig:
     path_weight: float = 0.0  # of the lateral distance to the recorded path, in metres
     acceleration_weight: float = 0.0  # of the acceleration error, in m/s^2
     realism_weight: float = 0.0  # of rule violations of random codes: off lane, over road edges, beyond a car's limits
-    collision_weight: float = 0.0  # of the overlap with other agents, in metres
+    # Of the overlap with other agents, in metres: with their recorded futures or, in a joint model, with the futures
+    # that are decoded from the same code, for random codes too.
+    collision_weight: float = 0.0
     seed: int = 0
     validate_every: int = 1000  # steps
     checkpoint_every: int = 250  # steps
@@ -126,9 +128,9 @@ def small() -> TrainingConfig:
         noise=NoiseConfig(
             target_ade_m=6.0, final_target_ade_m=0.25, gamma=0.9, delta=0.01, max_sigma=0.5, rounded_share=0.4
         ),
-        searched_share=0.5, teaching_weight=4.0, prior_weight=0.2, alternative_share=0.5, alternative_draws=3.0,
+        searched_share=0.625, teaching_weight=8.0, prior_weight=0.2, alternative_share=0.5, alternative_draws=3.0,
         path_weight=1.0, acceleration_weight=0.3, realism_weight=6.0, losses_from=0.5, learning_rate=2e-3,
-        steps=9_000, scenes_per_batch=8, agents_per_scene=12, validate_every=1_500,
+        steps=18_000, scenes_per_batch=8, agents_per_scene=12, validate_every=3_000,
     )  # fmt: skip
 
 
@@ -153,7 +155,8 @@ def small_joint() -> TrainingConfig:
         base, model=replace(base.model, joint=True, addressed=True, num_tokens=12),
         noise=replace(base.noise, final_target_ade_m=0.4),  # the mean over prefixes of which most are short
         # Another future of one agent would not fit the others' recorded ones.
-        alternative_share=0.0, searched_share=0.125, dropout_ratio=0.8, scenes_per_batch=8, agents_per_scene=8,
+        alternative_share=0.0, searched_share=0.125, teaching_weight=4.0, dropout_ratio=0.8, scenes_per_batch=8,
+        agents_per_scene=8,
         learning_rate=1.5e-3, steps=7_000, validate_every=2_000,
     )  # fmt: skip
 

@@ -18,7 +18,7 @@ from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float32, Int64
-from safetensors.numpy import save_file
+from safetensors.numpy import save
 
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.files import only_writer, remove_unfinished, replace_file
@@ -249,7 +249,8 @@ def _prepare_part(part: _Part) -> int:
         for axis, name in axes.items()
     }
     joined = {name: np.ascontiguousarray(np.concatenate(parts)) for name, parts in arrays.items()}
-    replace_file(part.out, lambda path: save_file(joined | starts, path))
+    # `save_file` would raise errors of its own where the disk is full.
+    replace_file(part.out, lambda path: path.write_bytes(save(joined | starts)))
     return len(part.scenes)
 
 

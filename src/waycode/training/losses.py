@@ -9,6 +9,8 @@ from waycode.features import Batch
 
 _PATH_STRIDE = 4  # every fourth step suffices for a path and is 16 times faster
 _MIN_SIDE_M = 0.2  # a shorter side of a path has no reliable direction
+_COLLISION_STRIDE = 4  # every fourth step suffices to notice that two bodies overlap
+_MIN_MOTION_M = 0.2  # a shorter motion between two such steps has no reliable direction
 _ACCELERATION_STRIDE = 5  # half a second: recorded positions are noisy
 
 
@@ -104,6 +106,52 @@ def futures_of_others(batch: Batch) -> tuple[Float[Tensor, "R A T 2"], Bool[Tens
     present = batch.agents.mask[scene_of_row] & ~is_self
     valid = batch.future_valid[scene_of_row] & present[..., None]
     return position_m, valid, radius_m[scene_of_row] + radius_m[scene_of_row, slot][:, None]
+
+
+def joint_collision_m(mean_m: Float[Tensor, "R K T 2"], batch: Batch) -> Float[Tensor, "R K"]:
+    """Depth of each agent's body in those of the agents that are decoded from the same code, averaged over time.
+
+    A body is three discs in a row inside its box, so that boxes that do not overlap cost nothing. Steps count at which
+    both agents were observed, and pairs of agents whose recorded boxes do not touch: some recordings overlap.
+    """
+    agents, rows = batch.agents, torch.arange(len(batch.agents.track), device=mean_m.device)[:, None]
+    pose = batch.scene.track_pose[rows, agents.track]  # [B, A, 3]
+    size_m = batch.scene.track_size_m[rows, agents.track]  # [B, A, 2]: length, width
+    radius_m = size_m.amin(dim=-1) / 2
+    reach_m = (size_m[..., 0] / 2 - radius_m).clamp(min=0)
+    seen = batch.future_valid[:, :, _COLLISION_STRIDE - 1 :: _COLLISION_STRIDE]  # [B, A, P]
+    both = seen[:, :, None] & seen[:, None]  # [B, A, A, P]
+    touching_m = (radius_m[:, :, None] + radius_m[:, None])[:, :, :, None, None]  # [B, A, A, 1, 1]
+
+    def depth_m(futures_m: Float[Tensor, "B A K T 2"]) -> Float[Tensor, "B A A K P"]:
+        discs_m = _rotate(_body_discs_m(futures_m, reach_m).flatten(2, 4), pose[..., 2:]) + pose[:, :, None, :2]
+        discs_m = discs_m.view(*futures_m.shape[:3], -1, 3, 2)  # [B, A, K, P, 3, 2], in the frame of the scene
+        away = discs_m[:, :, None, :, :, :, None] - discs_m[:, None, :, :, :, None, :]  # [B, A, A, K, P, 3, 3, 2]
+        nearest_m = away.square().sum(dim=-1).amin(dim=(-2, -1)).add(1e-6).sqrt()
+        return (touching_m - nearest_m).clamp(min=0) * both[:, :, :, None]
+
+    decoded_m = mean_m.new_zeros(*agents.mask.shape, *mean_m.shape[1:])
+    decoded_m[agents.mask] = mean_m
+    with torch.no_grad():
+        apart = ~(depth_m(batch.future_m[:, :, None]) > 0).any(dim=-1)  # [B, A, A, 1]
+    apart = apart & ~torch.eye(pose.shape[1], dtype=torch.bool, device=pose.device)[:, :, None]
+    apart = apart & (agents.mask[:, :, None] & agents.mask[:, None])[..., None]
+    return (depth_m(decoded_m) * apart[..., None]).amax(dim=2).mean(dim=-1)[agents.mask]
+
+
+def _body_discs_m(futures_m: Float[Tensor, "B A K T 2"], reach_m: Float[Tensor, "B A"]) -> Float[Tensor, "B A K P 3 2"]:
+    """Centres of three discs along the bodies at P steps; a body that stands keeps its last direction of motion."""
+    points_m = functional.pad(futures_m, (0, 0, 1, 0))[..., ::_COLLISION_STRIDE, :]  # [B, A, K, 1 + P, 2]
+    with torch.no_grad():
+        motion = points_m.diff(dim=-2)
+        length_m = motion.norm(dim=-1)
+        steps = torch.arange(1, motion.shape[-2] + 1, device=motion.device)
+        last = torch.where(length_m > _MIN_MOTION_M, steps, 0).cummax(dim=-1).values  # 0: it has not moved yet
+        ahead = functional.pad(motion / length_m.clamp(min=_MIN_MOTION_M)[..., None], (0, 0, 1, 0))
+        ahead[..., 0, 0] = 1  # agent frame: the current heading
+        ahead = ahead.gather(-2, last[..., None].expand(*last.shape, 2))
+    along_m = torch.stack([-reach_m, torch.zeros_like(reach_m), reach_m], dim=-1)[:, :, None, None, :, None]
+    return points_m[..., 1:, None, :] + along_m * ahead[..., None, :]
 
 
 def _rotate(points: Float[Tensor, "*rows T 2"], angle: Float[Tensor, "*rows_or_one 1"]) -> Float[Tensor, "*rows T 2"]:

@@ -23,6 +23,7 @@ from waycode.training.losses import (
     beta_nll,
     collision_penalty_m,
     futures_of_others,
+    joint_collision_m,
     next_sigma,
     path_deviation_m,
     weighted_mean,
@@ -74,9 +75,7 @@ class AutoencoderModule(lightning.LightningModule):
         if self._progress >= config.losses_from:
             loss = loss + self._losses_of_ours(mean, weights, scene, batch, generator)
         if config.collision_weight:
-            others, others_valid, margin = futures_of_others(batch)
-            depth = collision_penalty_m(mean, others, others_valid, margin_m=margin)
-            loss = loss + config.collision_weight * weighted_mean(depth, weights)
+            loss = loss + config.collision_weight * weighted_mean(self._collision_m(mean, batch), weights)
 
         ade = average_displacement_m(mean, future, valid).detach()
         noisy = slice(num_searched, None) if num_searched < len(future) else slice(None)
@@ -116,8 +115,18 @@ class AutoencoderModule(lightning.LightningModule):
             error = acceleration_error_mps2(mean, future, valid, dt_s=config.model.features.dt_s)
             loss = loss + config.acceleration_weight * weighted_mean(error, weights)
         if config.realism_weight:
-            loss = loss + config.realism_weight * self._realism(mean, scene, batch, generator)
+            random_m = self._decode_random_codes(scene, generator)
+            loss = loss + config.realism_weight * self._realism(mean, random_m, scene, batch)
+            if config.model.joint and config.collision_weight:
+                loss = loss + config.collision_weight * joint_collision_m(random_m, batch).mean()
         return loss
+
+    def _collision_m(self, mean_m: Float[Tensor, "R N T 2"], batch: Batch) -> Float[Tensor, "R N"]:
+        """Overlap with the other modelled agents: as recorded, or as decoded from the same code."""
+        if self.config.model.joint:
+            return joint_collision_m(mean_m, batch)
+        others, others_valid, margin = futures_of_others(batch)
+        return collision_penalty_m(mean_m, others, others_valid, margin_m=margin)
 
     def prefix_weights(self, rows: int, generator: torch.Generator) -> Float[Tensor, "R N"]:
         """Weight of each number of tokens for each agent."""
@@ -150,17 +159,21 @@ class AutoencoderModule(lightning.LightningModule):
 
         return channel
 
-    def _realism(
-        self, mean_m: Float[Tensor, "R N T 2"], scene: SceneEmbedding, batch: Batch, generator: torch.Generator
-    ) -> Tensor:
-        """The realism loss of random codes, and the limits of motion for the encoded ones too."""
-        future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
-        config, cars, dt_s = self.config.model, cars_of(batch), self.config.model.features.dt_s
+    def _decode_random_codes(self, scene: SceneEmbedding, generator: torch.Generator) -> Float[Tensor, "R 1 T 2"]:
+        config = self.config.model
         length = int(torch.randint(1, config.num_tokens + 1, (), generator=generator, device="cpu"))
         codes = random_codes(
             scene.tokens.num_codes, _RANDOM_CODES, length, token_dim=config.token_dim, generator=generator
         )
-        random_m, _ = self.model.decode(codes.to(self.device), scene)
+        mean_m, _ = self.model.decode(codes.to(self.device), scene)
+        return mean_m
+
+    def _realism(
+        self, mean_m: Float[Tensor, "R N T 2"], random_m: Float[Tensor, "R 1 T 2"], scene: SceneEmbedding, batch: Batch
+    ) -> Tensor:
+        """The realism loss of random codes, and the limits of motion for the encoded ones too."""
+        future, valid = batch.future_m[batch.agents.mask], batch.future_valid[batch.agents.mask]
+        cars, dt_s = cars_of(batch), self.config.model.features.dt_s
         encoded = excess_acceleration_mps2(mean_m, dt_s=dt_s).mean(dim=(1, 2)) * cars.is_car
         loss = realism_loss(random_m, future, valid, scene.tokens.map, cars, dt_s=dt_s)
         return loss + MOTION_WEIGHT * encoded.mean()

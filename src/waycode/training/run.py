@@ -120,6 +120,7 @@ def train(
         training=scenes.dataset.info, validation=validation_data.info, num_agents=len(scenes.agents.weights),
         init=None if init is None else str(init), init_is_free=init_is_free,
     )  # fmt: skip
+    _warn_of_seen_scenes(scenes.dataset, validation_data, hooks.on_notice)
     journal = Journal(scenes, out / _METRICS_FILE, hooks.on_step)
     validator = Validation(
         validation_data, validate, journal, data=origin, model_folder=out / MODEL_FOLDER, table=out / _TABLE_FILE,
@@ -135,6 +136,14 @@ def train(
         callbacks = [journal, validator, stopping]
         _fit(module, scenes, out=out, checkpoint=checkpoint, hardware=hardware or Hardware(), callbacks=callbacks)
     return out / MODEL_FOLDER
+
+
+def _warn_of_seen_scenes(data: Dataset, validation: Dataset, on_notice: Callable[[str], None]) -> None:
+    """Says if files of the validation are trained on."""
+    both = {shard.sha256 for shard in data.info.shards} & {shard.sha256 for shard in validation.info.shards}
+    if both:
+        share = f"{len(both)} of {len(validation.info.shards)} files of the validation are trained on too"
+        on_notice(f"{share}: its figures say nothing about other scenes")
 
 
 def last_step(out: Path) -> int:
@@ -184,6 +193,8 @@ def _check_folder(out: Path, config: TrainingConfig, *, resume: bool, on_notice:
     if not path.exists() and not (out / CHECKPOINT_FILE).exists():
         if out.exists() and not all(is_leftover(entry) for entry in out.iterdir()):
             raise TrainingError(f"{out} is not empty and holds no run: choose another folder")
+        if resume:
+            on_notice(f"{out} holds no run to resume: a new one begins")
         return None
     if not resume:
         raise TrainingError(f"{out} holds a run already: --resume goes on with it, or choose another folder")
@@ -203,7 +214,12 @@ def _check_folder(out: Path, config: TrainingConfig, *, resume: bool, on_notice:
             ) from error
         on_notice(f"{path} is damaged ({error}): the configuration in {checkpoint.name} is compared instead")
     found = config_changes(before, config_as_json(config))
-    if found:
+    if before["steps"] < config.steps and len(found) == 1:  # nothing but the number of steps
+        on_notice(
+            f"the run of {before['steps']:,} steps is extended to {config.steps:,}: from here on, its schedules are "
+            "those of the longer run"
+        )
+    elif found:
         raise TrainingError(f"{out} holds a run with another configuration ({'; '.join(found)}): choose another folder")
     return checkpoint
 

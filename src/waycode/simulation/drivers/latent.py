@@ -79,6 +79,7 @@ class LatentState:
     segmented_map: SegmentedMap  # the map as the model needs it, computed once
     last: Trajectory | None = None  # the rest of the last trajectory; sample 0 is now
     steps_since_search: int = 0
+    candidates: tuple[Trajectory, ...] = ()  # the best longest codes of the last search, best first; for pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -159,7 +160,8 @@ class LatentDriver:
             return last, _next_state(state, last, steps_since_search=age)
         proposals = self._proposals(state, observation, evaluate, began=began)
         trajectory = choose_trajectory(proposals, last, evaluate)
-        return trajectory, _next_state(state, trajectory)
+        shown = proposals[-1].best(self.config.beam_width) if proposals else ()
+        return trajectory, _next_state(replace(state, candidates=shown), trajectory)
 
     def _proposals(
         self, state: LatentState, observation: Observation, evaluate: Evaluator, *, began: float

@@ -7,7 +7,6 @@ the devkit's scenarios start that long before them.
 """
 
 import pickle
-import re
 import sqlite3
 from collections.abc import Sequence
 from contextlib import closing
@@ -19,11 +18,12 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from waycode.dataset.files import replace_file
+from waycode.dataset.files import describe, replace_file
 from waycode.scene import Scene, SignalState, TrackType
 from waycode.scene.frames import rotate, wrap_angle
 from waycode.scene.geometry import forward
 from waycode.sources.base import SourceError
+from waycode.sources.export_parts import file_name
 from waycode.sources.nuplan.log import LIDAR_CHANNEL, TAG_AFTER_START_S
 from waycode.sources.nuplan.map_export import (
     CITY_CENTRE_M,
@@ -99,8 +99,7 @@ def export_nuplan(scenes: Sequence[Scene], root: Path) -> list[Path]:
     (root / LOGS_FOLDER).mkdir(parents=True, exist_ok=True)
     files = []
     for log in logs:
-        safe_id = re.sub(r"[^A-Za-z0-9_.-]", "_", log.scene.id)[:80]
-        files.append(root / LOGS_FOLDER / f"{log.number:05d}-{safe_id}.db")
+        files.append(root / LOGS_FOLDER / f"{file_name(log.scene, log.number)}.db")
         replace_file(files[-1], log.write)
     return [*files, map_file]
 
@@ -145,6 +144,13 @@ class _LogExport:
         return _FIRST_US + self.number * _LOG_US + round(frame * _FRAME_S * 1e6)
 
     def write(self, path: Path) -> None:
+        """Raises `OSError` where the disk is full, as all writers of `replace_file` do."""
+        try:
+            self._write(path)
+        except sqlite3.Error as error:
+            raise OSError(describe(error)) from error
+
+    def _write(self, path: Path) -> None:
         rows = self._rows()
         with closing(sqlite3.connect(path)) as connection:
             connection.execute("PRAGMA synchronous = OFF")  # the whole file is synchronised when it gets its name

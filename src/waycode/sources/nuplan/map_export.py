@@ -17,7 +17,7 @@ import shapely
 from jaxtyping import Float
 from shapely.ops import substring
 
-from waycode.dataset.files import replace_file, temporary_folder
+from waycode.dataset.files import describe, replace_file, temporary_folder
 from waycode.scene import Lanes, LaneType, Route, Scene
 from waycode.scene.geometry import directions
 from waycode.scene.lane_graph import UNKNOWN_LANE_WIDTH_M
@@ -389,7 +389,10 @@ def write_maps(layers: MapLayers, maps_root: Path, *, nowhere_m: Float[np.ndarra
         (maps_root / city / version).mkdir(parents=True, exist_ok=True)
     with temporary_folder("waycode-nuplan-") as folder:
         whole = folder / "map.gpkg"  # GDAL goes by the ending of the name
-        _write_geopackage(layers, whole)
+        try:
+            _write_geopackage(layers, whole)
+        except RuntimeError as error:  # GDAL's, where the disk is full
+            raise SourceError(f"{file} could not be written ({describe(error)}): no part of it was left") from error
         replace_file(file, lambda temporary: shutil.copyfile(whole, temporary))
     for city, version in _CITIES.items():
         if city != EXPORTED_CITY:

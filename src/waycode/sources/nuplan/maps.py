@@ -6,11 +6,14 @@ Layers refer to each other's rows by `fid`. A lane connector continues lane `exi
 """
 
 import re
+import sqlite3
 from collections.abc import Iterator, Mapping, Sequence
+from contextlib import closing
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 from typing import Any
+from urllib.parse import quote
 
 import numpy as np
 import shapely
@@ -25,6 +28,7 @@ _LANE_TYPES = {0: LaneType.STREET, 1: LaneType.BIKE}  # of lane_type_fid
 _CACHED_CITIES = 4  # nuPlan has four cities: each worker reads a map at most once
 
 _SQLITE_MAGIC = b"SQLite format 3\0"
+_SPATIAL_INDEX = re.compile(r"\s*create\s+virtual\s+table\s+[\"'\w]+\s+using\s+\"?rtree\"?\s*\(", re.IGNORECASE)
 
 _LAYERS: Mapping[str, tuple[str, ...]] = {
     "baseline_paths": ("lane_fid", "lane_connector_fid"),
@@ -232,9 +236,28 @@ def _check_geopackage(file: Path) -> None:
         header = content.read(len(_SQLITE_MAGIC))
     if header != _SQLITE_MAGIC:
         raise SourceError(f"{file} cannot be read as a nuPlan map: expected a GeoPackage, which is an SQLite file")
+    _check_schema(file)
     driver = pyogrio.read_info(file, layer=0)["driver"] if len(pyogrio.list_layers(file)) else "GPKG"
     if driver != "GPKG":
         raise SourceError(f"{file} cannot be read as a nuPlan map: GDAL takes it for {driver}, expected GPKG")
+
+
+def _check_schema(file: Path) -> None:
+    """Raises `SourceError` for views, and for virtual tables other than the spatial indices of GeoPackages.
+
+    GDAL's SQLite has modules whose virtual tables are other files, such as VirtualText, and functions that open
+    addresses, which a view can call. Python's SQLite, which looks here, has neither.
+    """
+    with closing(sqlite3.connect(f"file:{quote(str(file.resolve()))}?mode=ro", uri=True)) as connection:
+        rows = connection.execute("SELECT type, name, rootpage, sql FROM sqlite_master").fetchall()
+    for kind, name, root_page, sql in rows:
+        statement = re.sub(r"/\*.*?\*/|--[^\n]*", " ", str(sql), flags=re.DOTALL)
+        is_virtual = kind == "table" and (not root_page or re.match(r"\s*create\s+virtual\b", statement, re.IGNORECASE))
+        if kind == "view" or (is_virtual and not _SPATIAL_INDEX.match(statement)):
+            what = f"{str(name)!r:.60} is a {'view' if kind == 'view' else 'virtual table'}"
+            raise SourceError(
+                f"{file} cannot be read as a nuPlan map: {what}, expected tables and spatial indices alone"
+            )
 
 
 def _read_layer(file: str, layer: str, columns: Sequence[str], system: str) -> Any:

@@ -4,14 +4,13 @@ A generated scene is a window of an episode and stores both. `rebuild_traffic` p
 closed-loop simulation. SUMO's saved states do not reproduce a run, so it is always replayed from its seed.
 """
 
-import json
 from dataclasses import dataclass
 from pathlib import Path
 
 import numpy as np
 from jaxtyping import Bool, Float
 
-from waycode.dataset.files import temporary_folder
+from waycode.dataset.files import describe, parse_json, temporary_folder
 from waycode.scene import Scene
 from waycode.sources.base import SourceError
 from waycode.sources.sumo.demand import MOTOR_MODES, draw_demand
@@ -140,12 +139,20 @@ def origin_of(scene: Scene) -> tuple[EpisodeSeed, EpisodeWindow]:
         raise SourceError(
             f"scene {scene.id!r} comes from {scene.source!r}: only generated scenes can be rebuilt in SUMO"
         )
-    content = json.loads(scene.rebuild)
-    episode = content["episode"]
-    seed = EpisodeSeed(
-        family=Family(episode["family"]), numbers=tuple(episode["numbers"]), version=episode.get("version", 1)
-    )
-    return seed, EpisodeWindow(**content["window"])
+    try:
+        content = parse_json(scene.rebuild)
+        episode, window = content["episode"], EpisodeWindow(**content["window"])
+        numbers = tuple(episode["numbers"])
+        seed = EpisodeSeed(family=Family(episode["family"]), numbers=numbers, version=episode.get("version", 1))
+        counts = (*numbers, seed.version, window.current_step, window.history_steps, window.future_steps)
+        if len(numbers) != 3 or not all(type(count) is int and 0 <= count < 2**31 for count in counts):
+            raise ValueError(f"its numbers are {counts!r:.80}")
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise SourceError(
+            f"scene {scene.id!r:.80} cannot be rebuilt ({describe(error)}): expected rebuild as `waycode data sumo` "
+            "writes it"
+        ) from error
+    return seed, window
 
 
 def rebuild_traffic(scene: Scene, folder: Path) -> tuple[SumoTrafficPlan, EpisodeWindow]:
