@@ -94,8 +94,6 @@ class Evaluate:
     """Number of scenes, evenly spread over the dataset; all if not given."""
     refine: bool = True
     """For reconstruction: add columns for the encoder's code after 5 and 40 gradient steps, which is slow."""
-    agents: Count = 2
-    """For joint models: road users per scene that are planned for together, at most; two in the paper."""
     planners: tuple[DriverName, ...] = ()
     """For closed-loop: planners to compare; all but `paper` if not given."""
     traffic: tuple[TrafficKind, ...] = ("replay", "idm")
@@ -104,6 +102,8 @@ class Evaluate:
     """For proposals: origins of the trajectories; all if not given."""
     judges: tuple[str, ...] = ()
     """For proposals: objectives that choose between them; all if not given."""
+    agents: Count = 2
+    """For joint models: road users per scene that are planned for together, at most; two in the paper."""
     publish: Flag = False
     """Allow a dataset of test seeds: the figures are final, and nothing is chosen by them."""
     out: MaybeFolder = None

@@ -3,10 +3,10 @@
 Each study is a set of campaigns over the same scenarios and the name of the one that the others are compared with.
 """
 
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Literal, get_args
+from typing import Literal
 
 from waycode.evaluation.report import EvaluationError
 from waycode.model.saved import load_model
@@ -158,17 +158,13 @@ def build_study(
         planners = options.planners or COMPARED_PLANNERS
         campaigns = comparison(folder, indices, model=model, planners=planners, traffics=options.traffic)
         return Study(campaigns=campaigns, reference=_COMPARISON_REFERENCE)
-    configurations: dict[str, Callable[[], tuple[dict[str, LatentConfig], str]]] = {
-        "closed-loop-ablation": lambda: (ABLATIONS, _ABLATION_REFERENCE),
-        "paper-ablation": lambda: (_paper_rows(model), _PAPER_REFERENCE),
-        "proposals": lambda: (
-            options.proposals.configurations(),
-            _SEPARATOR.join(("search, 3 tokens", "driving", _WHOLE_POLICY)),
-        ),
-    }
-    if name not in configurations:
-        raise EvaluationError(f"there is no study {name!r}; available: {', '.join(get_args(StudyName))}")
-    rows, reference = configurations[name]()
+    if name == "closed-loop-ablation":
+        rows, reference = ABLATIONS, _ABLATION_REFERENCE
+    elif name == "paper-ablation":
+        rows, reference = _paper_rows(model), _PAPER_REFERENCE
+    else:
+        rows = options.proposals.configurations()
+        reference = _SEPARATOR.join(("search, 3 tokens", "driving", _WHOLE_POLICY))
     return Study(
         campaigns={
             row: Campaign(folder=folder, indices=indices, planner=DriverSpec(model=model, latent=config))

@@ -79,7 +79,7 @@ class LatentState:
     segmented_map: SegmentedMap  # the map as the model needs it, computed once
     last: Trajectory | None = None  # the rest of the last trajectory; sample 0 is now
     steps_since_search: int = 0
-    candidates: tuple[Trajectory, ...] = ()  # those of the last token that the gate accepts; for pictures
+    candidates: tuple[Trajectory, ...] = ()  # the best longest codes of the last search, best first; for pictures
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -160,8 +160,7 @@ class LatentDriver:
             return last, _next_state(state, last, steps_since_search=age)
         proposals = self._proposals(state, observation, evaluate, began=began)
         trajectory = choose_trajectory(proposals, last, evaluate)
-        deepest = proposals[-1].trajectory if proposals else None
-        shown = () if deepest is None else tuple(deepest.select(row) for row in range(len(deepest.heading_rad)))
+        shown = proposals[-1].best(self.config.beam_width) if proposals else ()
         return trajectory, _next_state(replace(state, candidates=shown), trajectory)
 
     def _proposals(

@@ -93,6 +93,11 @@ class Judged:
     drive: Trajectory  # [K, S] of the rear axle, over the policy's horizon
     levels: Float[np.ndarray, "K M"]  # in lexicographic order
 
+    def best(self, count: int) -> tuple[Trajectory, ...]:
+        """The `count` trajectories of the lowest costs, or all, best first."""
+        order = sorted(range(len(self.levels)), key=lambda index: tuple(self.levels[index].tolist()))
+        return tuple(self.trajectory.select(index) for index in order[:count])
+
     def select(self, chosen: Bool[np.ndarray, " K"]) -> "Judged":
         """Some of them."""
         return Judged(
