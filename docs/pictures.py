@@ -27,7 +27,7 @@ _MODEL = "sumo-small"
 _SAMPLES = ("sample", "sample-crossings")
 _NO_CROSSING = {"curved_road", "roundabout", "on_ramp"}
 _ELSEWHERE = 3  # scenes that a code is carried to
-_GOAL_SCENE, _GOAL_M = ("sample-crossings", 2), (30.0, 0.0)  # metres ahead of the agent and to its left
+_GOAL_SCENE, _GOAL_M = ("sample-crossings", 10), (30.0, 0.0)  # metres ahead of the agent and to its left
 _REFINE_STEPS = (0, 5, 40)
 _DOTS_PER_INCH = 90
 

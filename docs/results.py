@@ -39,6 +39,15 @@ _JOINT_MEASURES = {
     "overlap_recorded": ("overlap with recordings %", 100),
     "seconds_per_scene": ("s per scene", 1),
 }
+_CLOSED_LOOP = {  # of the metrics of a drive, in %: heading
+    "no_at_fault_collision": "S-CR",
+    "progress": "S-PR",
+    "drivable_area": "area",
+    "driving_direction": "direction",
+    "time_to_collision": "TTC",
+    "speed_limit": "limit",
+    "comfort": "comfort",
+}
 _FORECAST = {
     "min_ade_m": ("minADE6 m", 1),
     "min_fde_m": ("minFDE6 m", 1),
@@ -76,6 +85,8 @@ def page() -> str:
         for task in _TASKS:
             if task in reports:
                 lines += _guidance(task, reports[task])
+        if "closed-loop" in reports:
+            lines += _closed_loop(reports["closed-loop"])
         for evaluation in _JOINT:
             for report in (one for stem, one in reports.items() if stem.startswith(evaluation)):  # by number of agents
                 lines += _joint(evaluation, report)
@@ -143,6 +154,30 @@ def _guidance(task: str, report: Mapping[str, Any]) -> Iterator[str]:
         yield from _measures("plan", rows, _MEASURES)
 
 
+def _closed_loop(report: Mapping[str, Any]) -> Iterator[str]:
+    planners = " ".join(dict.fromkeys(row["planner"] for row in report["rows"]))
+    kinds = " ".join(dict.fromkeys(row["traffic"] for row in report["rows"]))
+    name = f"closed-loop --planners {planners} --traffic {kinds}"
+    yield from _heading("Closed loop", name, report)
+    yield from ("One window of each world, 15 s, in %; ms: processor time of a plan, median / 95th percentile.", "")
+    rows = [
+        [
+            row["planner"],
+            row["traffic"],
+            _scaled(row["cls"], 1, digits=1),
+            *(f"{row['metrics'][metric]['mean']:.1f}" for metric in _CLOSED_LOOP),
+            str(row["num_frozen"]),
+            f"{row['planning_ms_median']:.0f} / {row['planning_ms_95']:.0f}",
+        ]
+        for row in report["rows"]
+    ]
+    yield from _table(["planner", "traffic", "CLS", *_CLOSED_LOOP.values(), "frozen", "ms"], rows)
+    for one in report["differences"]:
+        paired = f"{one['points']['mean']:+.1f} ({one['points']['low']:+.1f} to {one['points']['high']:+.1f})"
+        yield f"- {one['planner']} - {one['reference']}, {one['traffic']}: {paired} points of CLS, paired by scenario"
+    yield ""
+
+
 def _joint(name: str, report: Mapping[str, Any]) -> Iterator[str]:
     title, scenes = _JOINT[name]
     agents = report["agents_per_scene"]
@@ -177,10 +212,10 @@ def _cell(entry: Mapping[str, float], mean: str, low: str, high: str) -> str:
     return f"{entry[mean]:.3f} ± {(entry[high] - entry[low]) / 2:.3f}"
 
 
-def _scaled(estimate: Mapping[str, float] | None, scale: int) -> str:
+def _scaled(estimate: Mapping[str, float] | None, scale: int, *, digits: int | None = None) -> str:
     if estimate is None:
         return ""
-    digits = 1 if scale == 100 else 3
+    digits = digits or (1 if scale == 100 else 3)
     half = (estimate["high"] - estimate["low"]) / 2
     return f"{scale * estimate['mean']:.{digits}f} ± {scale * half:.{digits}f}"
 

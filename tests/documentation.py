@@ -27,6 +27,11 @@ COMMANDS_NOT_RUN = {
     "waycode calibrate": "needs 128 views of training scenes: tests/test_familiarity.py",
     "waycode train small ...": "an ellipsis: the settings are those of other commands",
     "python $NUPLAN_DEVKIT_ROOT": "needs nuplan-devkit, which no package index has",
+    "git clone https://github.com/motional/nuplan-devkit": "the same",
+    "python3.11 -m venv devkit-venv": "the same",
+    "devkit-venv/bin/": "the same",
+    "export PYTHONPATH=DEVKIT": "the same",
+    "PYTHONPATH=DEVKIT": "the same",
 }
 BLOCKS_NOT_RUN = {
     ("docs/own_source.md", "from pathlib import Path"): "a module of its own: tests/test_own_source.py",

@@ -96,6 +96,7 @@ def scores(out: Path) -> Any:
 
     table = pq.read_table(out / "scores.parquet")
     rows = table.drop_columns([name for name in table.schema.names if name == "planning_s"]).to_pylist()
+    rows = [{name: repr(value) for name, value in row.items()} for row in rows]  # NaN, for what is not judged, is NaN
     return rows, sorted(path.name for path in out.iterdir())
 
 
@@ -200,6 +201,13 @@ def prepare(name: str, inputs: Path) -> None:
         torch.set_num_threads(1)
 
 
+def is_refusal(code: int, said: str) -> bool:
+    """Whether a command ended with one sentence; training may have given its notices before."""
+    notices = ("holds no run to resume: a new one begins", "its figures say nothing about other scenes")
+    sentences = [line for line in said.splitlines() if not line.endswith(notices)]
+    return code == _REFUSED and len(sentences) == 1 and "Traceback" not in said
+
+
 def trials(name: str, folder: Path, *, seed: int, kills: int, full: int) -> int:
     """Runs the trials of one command and prints what broke; returns the number of findings."""
     command, random, findings = COMMANDS[name], np.random.default_rng(seed), 0
@@ -233,7 +241,7 @@ def trials(name: str, folder: Path, *, seed: int, kills: int, full: int) -> int:
             limit = int(random.integers(_LEAST_BYTES, largest))
             code, _, said = in_child(arguments(out), out, max_bytes=limit)
             what = f"seed {seed}, disk full after {limit} bytes of a file"
-            if code != _REFUSED or said.count("\n") != 1 or "Traceback" in said:
+            if not is_refusal(code, said):
                 found(f"{what}: it ended with {code}, and said: {said[-600:]}")
         code, _, said = in_child(arguments(out), out)
         if code != 0:
@@ -243,7 +251,7 @@ def trials(name: str, folder: Path, *, seed: int, kills: int, full: int) -> int:
     for out in (folder / "whole" / "file.txt" / "below", Path("/proc/waycode/out")):
         (folder / "whole" / "file.txt").write_text("in the way")
         code, _, said = in_child(arguments(out), folder / "nowhere")
-        if code != _REFUSED or said.count("\n") != 1 or "Traceback" in said:
+        if not is_refusal(code, said):
             found(f"writing to {out} ended with {code}, and said: {said[-600:]}")
     return findings
 

@@ -123,7 +123,7 @@ def test_the_names_of_the_command_line_are_those_of_the_registry() -> None:
     [
         (["--scenes", "0"], "--scenes is 0, expected at least 1"),
         (["--horizon-s", "0"], "--horizon-s is 0.0, expected more than 0"),
-        (["--video"], "--video needs a folder to write to: give --out"),
+        (["--video", "gif"], "--video needs a folder to write to: give --out"),
         (["--planner", "latent", "--model", "nobody"], "nobody"),
     ],
 )

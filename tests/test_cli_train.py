@@ -139,7 +139,7 @@ def test_a_request_to_stop_keeps_the_step_and_says_how_to_go_on(tmp_path: Path, 
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True, start_new_session=True
     ) as process:
-        deadline = time.monotonic() + 120
+        deadline = time.monotonic() + 600
         while not (tmp_path / "run" / "metrics.csv").exists() and time.monotonic() < deadline:  # 20 steps are made
             time.sleep(0.1)
         os.killpg(process.pid, number)

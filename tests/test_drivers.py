@@ -228,7 +228,7 @@ def test_the_papers_planner_is_one_call_of_view_plan(step: int, monkeypatch: pyt
         return plan_once(self, objective, **options)
 
     monkeypatch.setattr(View, "plan", noted)
-    monkeypatch.setattr(Evaluator, "levels", lambda *args: pytest.fail("the paper has no policy"))
+    monkeypatch.setattr(Evaluator, "judge", lambda *args: pytest.fail("the paper has no policy"))
     for owner, name in ((LatentDriver, "_plan_by_policy"), (View, "candidates"), (View, "decode")):
         monkeypatch.setattr(owner, name, lambda *args, **options: pytest.fail("not part of the paper's planner"))
     trajectory, after = driver.plan(state, observation)

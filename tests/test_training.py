@@ -259,6 +259,7 @@ def test_a_damaged_run_goes_on_from_what_is_whole(
     said: list[str] = []
     run(short(6), out, resume=True, hooks=Hooks(on_notice=said.append))
     assert_same(whole, out)
+    said = [one for one in said if "trained on too" not in one]  # these runs validate on what they train on
     assert len(said) == bool(notices)
     assert all(words in said[0] for words in notices)
     assert [row["step"] for row in rows_of(out / "validation.jsonl")][-1] == 6

@@ -139,6 +139,8 @@ describe("the address", () => {
       time_s: 0,
       view: null,
       tab: "plan",
+      draws: null,
+      drive: null,
       shown: { ...DEFAULT_SHOWN },
     };
     expect(encodeState(plain)).toBe("scene=data%2Fof+mine%2F12&objective=left-turn");

@@ -7,7 +7,7 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, is_dataclass
 from pathlib import Path
-from typing import Annotated, Any, Literal
+from typing import Annotated, Any
 
 import tyro
 from rich.console import Console, RenderableType
@@ -33,8 +33,6 @@ Count = Annotated[int, tyro.conf.arg(metavar="N")]
 MaybeCount = Annotated[int | None, tyro.conf.arg(metavar="N")]
 Seconds = Annotated[float, tyro.conf.arg(metavar="SECONDS")]
 MaybeSeconds = Annotated[float | None, tyro.conf.arg(metavar="SECONDS")]
-DriverName = Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"]
-TrafficKind = Literal["replay", "idm", "sumo"]
 Metres = Annotated[float, tyro.conf.arg(metavar="METRES")]
 
 

@@ -10,18 +10,17 @@ from rich.console import RenderableType
 from waycode.cli.console import (
     Count,
     DatasetPath,
-    DriverName,
     Flag,
     MaybeCount,
     MaybeFolder,
     ModelName,
-    TrafficKind,
     check_at_least,
     progress_bar,
     say_result,
 )
 from waycode.cli.forecast import evaluate_forecast
 from waycode.cli.joint import evaluate_joint
+from waycode.simulation.names import DriverName, TrafficKind
 
 if TYPE_CHECKING:
     from waycode.dataset.dataset import Dataset

@@ -9,19 +9,18 @@ import tyro
 from waycode.cli.console import (
     Count,
     DatasetPath,
-    DriverName,
     Flag,
     MaybeCount,
     MaybeFolder,
     ModelName,
     Seconds,
-    TrafficKind,
     UsageError,
     check_at_least,
     progress_bar,
     say,
     say_result,
 )
+from waycode.simulation.names import DriverName, TrafficKind
 
 if TYPE_CHECKING:
     from waycode.simulation.campaign import Campaign, ScenarioResult

@@ -4,7 +4,7 @@ import numpy as np
 from jaxtyping import Float
 
 from waycode.driving import Trajectory
-from waycode.plotting.animation import Drive
+from waycode.plotting.animation import ShownDrive
 from waycode.plotting.shapes import Polyline
 from waycode.scene import Scene
 from waycode.simulation.history import History
@@ -15,7 +15,7 @@ _SCORE_EVERY_S = 1.0  # scoring a drive takes about as long as drawing ten frame
 _PATH_STRIDE = 4  # steps between drawn points of a plan
 
 
-def drive_to_show(scene: Scene, rollout: Rollout, *, name: str) -> Drive:
+def drive_to_show(scene: Scene, rollout: Rollout, *, name: str) -> ShownDrive:
     """A drive for `save_animation`.
 
     Args:
@@ -23,7 +23,7 @@ def drive_to_show(scene: Scene, rollout: Rollout, *, name: str) -> Drive:
         rollout: the drive, with its plans (`SimulationConfig.keep_plans`).
         name: of the driver.
     """
-    return Drive(
+    return ShownDrive(
         scene=rollout.scene,
         name=name,
         first_step=scene.current_step,

@@ -35,7 +35,7 @@ _PLAN_WIDTH_M, _CANDIDATE_WIDTH_M, _SEAM_M = 0.7, 0.25, 0.3
 
 
 @dataclass(frozen=True, kw_only=True)
-class Drive:
+class ShownDrive:
     """A drive through a scene as an animation shows it. Positions are in the scene frame."""
 
     scene: Scene  # the driven scene; frames show the ego in the centre
@@ -53,7 +53,7 @@ class Drive:
 
 
 def save_animation(
-    drives: Sequence[Drive],
+    drives: Sequence[ShownDrive],
     path: str | Path,
     *,
     every: int = 2,
@@ -91,7 +91,7 @@ def save_animation(
 class _Canvas:
     """Draws the frames of one drive."""
 
-    def __init__(self, drive: Drive, *, radius_m: float, side_px: int, style: Style):
+    def __init__(self, drive: ShownDrive, *, radius_m: float, side_px: int, style: Style):
         self.drive, self.style, self.side_px = drive, style, side_px
         self.pixels_per_m = _FINER * side_px / (2 * radius_m)
         tracks, scene = drive.scene.tracks, drive.scene

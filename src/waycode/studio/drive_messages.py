@@ -4,11 +4,9 @@ from typing import Literal
 
 from pydantic import Field
 
+from waycode.simulation.names import DriverName, TrafficKind
 from waycode.studio.messages import DatasetName, Message, Numbers, PolylineReply, Problem, SceneIndex
 from waycode.studio.scene_messages import TrackReply
-
-DriverName = Literal["latent", "paper", "pdm-closed", "idm", "constant-velocity", "replay", "imitation"]
-TrafficKind = Literal["replay", "idm", "sumo"]
 
 
 class DriveRequest(Message):

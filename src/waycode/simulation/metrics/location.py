@@ -21,14 +21,14 @@ from waycode.simulation.history import EgoHistory
 _KEEP_CONNECTOR_M = 5.0  # nuPlan: an ego within this distance of its lane through a junction is still on it
 _CORNER_ORDER = (0, 3, 2, 1)  # nuPlan's: front left, rear left, rear right, front right
 
-Rows = tuple[int, ...]
+LaneRows = tuple[int, ...]
 
 
 @dataclass(frozen=True, kw_only=True)
 class EgoLocation:
     """Where the ego is on the map over T steps."""
 
-    rows: tuple[Rows, ...]  # lanes under the ego's centre per step; several only in a junction, in the map's order
+    rows: tuple[LaneRows, ...]  # lanes under the ego's centre per step; several only in a junction, in the map's order
     in_one_lane: Bool[np.ndarray, " T"]  # all corners in one lane or in lanes that continue each other
     in_junction: Bool[np.ndarray, " T"]  # the rear axle is in a junction
     outside_m: Float[np.ndarray, "T C"] | None  # distance off the drivable area; None if the map has none
@@ -53,14 +53,14 @@ def locate_ego(ego: EgoHistory, lanes: LanePolygons, *, map_features: MapFeature
     )
 
 
-def lanes_driven(ego: EgoHistory, lanes: LanePolygons) -> tuple[Rows, ...]:
+def lanes_driven(ego: EgoHistory, lanes: LanePolygons) -> tuple[LaneRows, ...]:
     """Rows of the lanes under the ego's centre per step.
 
     The ego stays on its lane while that contains it, then moves to a successor, else to the lane that contains it.
     Lanes overlap in junctions: all that contain the ego are kept until the lane after it shows which was taken.
     """
     inside, in_junction = lanes.inside(ego.centre_m), lanes.inside_junctions(ego.centre_m)
-    found: list[Rows] = []
+    found: list[LaneRows] = []
     for step in range(len(ego)):
         before = found[-1] if found else ()
         rows = _continued(lanes, before, inside[:, step])
@@ -78,7 +78,7 @@ def lanes_driven(ego: EgoHistory, lanes: LanePolygons) -> tuple[Rows, ...]:
     return _resolve_junctions(lanes, found)
 
 
-def _continued(lanes: LanePolygons, before: Sequence[int], holds: Bool[np.ndarray, " L"]) -> Rows:
+def _continued(lanes: LanePolygons, before: Sequence[int], holds: Bool[np.ndarray, " L"]) -> LaneRows:
     """Those of the lanes before that still contain a point; if none does, and it was a single one, its successors."""
     kept = tuple(row for row in before if holds[row])
     if not kept and len(before) == 1:
@@ -86,20 +86,20 @@ def _continued(lanes: LanePolygons, before: Sequence[int], holds: Bool[np.ndarra
     return kept
 
 
-def _lanes_at(lanes: LanePolygons, holds: Bool[np.ndarray, " L"]) -> Rows:
+def _lanes_at(lanes: LanePolygons, holds: Bool[np.ndarray, " L"]) -> LaneRows:
     """The lanes that contain a point; lanes of junctions only where no other does. nuPlan's lanes do not overlap."""
     streets = np.flatnonzero(holds & ~lanes.in_junction)
     return tuple(int(row) for row in (streets if len(streets) else np.flatnonzero(holds)))
 
 
-def _best_lane(lanes: LanePolygons, rows: Rows, point_m: Float[np.ndarray, "2"], heading_rad: float) -> int:
+def _best_lane(lanes: LanePolygons, rows: LaneRows, point_m: Float[np.ndarray, "2"], heading_rad: float) -> int:
     """The best aligned and nearest of several lanes, on maps whose lanes overlap outside of junctions."""
     distance_m, lane_rad = lanes.lanes.graph.distances(point_m)
     misaligned = np.abs(wrap_angle(lane_rad - heading_rad)) > ON_LANE.angle_rad
     return min(rows, key=lambda row: (bool(misaligned[lanes.lane[row]]), float(distance_m[lanes.lane[row]])))
 
 
-def _resolve_junctions(lanes: LanePolygons, found: list[Rows]) -> tuple[Rows, ...]:
+def _resolve_junctions(lanes: LanePolygons, found: list[LaneRows]) -> tuple[LaneRows, ...]:
     """Backwards in time, drops rows that the ego is not on afterwards and that do not lead to its next lane.
 
     As in nuPlan, several lanes of a junction become none if the ego is on no lane afterwards.
@@ -121,7 +121,7 @@ def _in_one_lane(lanes: LanePolygons, inside: Bool[np.ndarray, "L T C"]) -> Bool
     kept = np.zeros(inside.shape[1], np.bool_)
     candidates: list[int] = []  # lanes of the corners at the step before
     for step in range(inside.shape[1]):
-        corners: dict[int, Rows] = {}
+        corners: dict[int, LaneRows] = {}
         for corner in _CORNER_ORDER:
             holds = inside[:, step, corner]
             corners[corner] = _continued(lanes, candidates, holds)
@@ -134,7 +134,7 @@ def _in_one_lane(lanes: LanePolygons, inside: Bool[np.ndarray, "L T C"]) -> Bool
     return kept
 
 
-def _share_lane(lanes: LanePolygons, corners: dict[int, Rows]) -> bool:
+def _share_lane(lanes: LanePolygons, corners: dict[int, LaneRows]) -> bool:
     """Whether corners are in one lane, or in lanes that continue each other."""
     front_left, front_right, rear_right, rear_left = (set(corners[corner]) for corner in range(4))
     if front_left & front_right & rear_right & rear_left:
