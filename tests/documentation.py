@@ -31,12 +31,13 @@ COMMANDS_NOT_RUN = {
     "python3.11 -m venv devkit-venv": "the same",
     "devkit-venv/bin/": "the same",
     "export PYTHONPATH=DEVKIT": "the same",
-    "PYTHONPATH=DEVKIT": "the same",
+    "PYTHONPATH=": "the same",
 }
 BLOCKS_NOT_RUN = {
     ("docs/own_source.md", "from pathlib import Path"): "a module of its own: tests/test_own_source.py",
     ("docs/own_source.md", "from my_source import"): "tests/test_own_source.py",
     ("docs/nuplan.md", "from waycode.baselines import"): "needs nuplan-devkit: tests/test_nuplan_planner.py has a stub",
+    ("docs/nuplan.md", "from pathlib import Path"): "needs nuplan-devkit: tests/test_nuplan_devkit.py",
 }
 # Text of blocks and commands that stands for the reader's own things, or for a training of an hour.
 SUBSTITUTES = {

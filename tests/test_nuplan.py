@@ -125,7 +125,9 @@ def test_ego_velocity_is_the_derivative_of_its_position(scene: Scene) -> None:
     measured = moved / np.diff(times_s())[:, None]
     velocity = np.stack([scene.tracks.vx_mps[0], scene.tracks.vy_mps[0]], axis=-1)
     middle = (velocity[1:] + velocity[:-1]) / 2
-    steady = np.abs(np.diff(velocity, axis=0)).max(axis=1) < 0.6  # not where the circle begins and ends
+    # Not where the circle begins and ends: the yaw rate, a central difference, changes over two steps there.
+    jumps = np.abs(np.diff(velocity, axis=0)).max(axis=1) > 0.6
+    steady = ~(jumps | np.append(jumps[1:], False) | np.append(False, jumps[:-1]))
     assert np.abs(measured - middle)[steady].max() < 0.05
 
 
