@@ -67,7 +67,8 @@ def page() -> str:
         "their 95 % interval, by bootstrap over episodes. [evaluation.md](evaluation.md) says what is measured.",
         "",
         "The data: `waycode data sumo --scenes 300 --seed 9600 --out data/test5`, and with the `--families` that",
-        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9601`.",
+        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9601`. For the",
+        "closed loop: `waycode data sumo --scenes 320 --seed 9700 --future-s 15 --out data/test6`.",
         "",
     ]
     folders = sorted(path for path in FOLDER.iterdir() if path.is_dir())
@@ -157,8 +158,7 @@ def _guidance(task: str, report: Mapping[str, Any]) -> Iterator[str]:
 def _closed_loop(report: Mapping[str, Any]) -> Iterator[str]:
     planners = " ".join(dict.fromkeys(row["planner"] for row in report["rows"]))
     kinds = " ".join(dict.fromkeys(row["traffic"] for row in report["rows"]))
-    name = f"closed-loop --planners {planners} --traffic {kinds}"
-    yield from _heading("Closed loop", name, report)
+    yield from _heading("Closed loop", "closed-loop", report, options=f" --planners {planners} --traffic {kinds}")
     yield from ("One window of each world, 15 s, in %; ms: processor time of a plan, median / 95th percentile.", "")
     rows = [
         [
@@ -181,7 +181,7 @@ def _closed_loop(report: Mapping[str, Any]) -> Iterator[str]:
 def _joint(name: str, report: Mapping[str, Any]) -> Iterator[str]:
     title, scenes = _JOINT[name]
     agents = report["agents_per_scene"]
-    yield from _heading(f"{title} ({agents} per scene)", f"{name} --agents {agents}", report, scenes=scenes)
+    yield from _heading(f"{title} ({agents} per scene)", name, report, scenes=scenes, options=f" --agents {agents}")
     how = "min: the best of 6 of a beam of 64, mean: greedy search"
     if name == "joint-consistency":
         how = "agents without a goal follow the likelihood of the joint code"
@@ -198,10 +198,12 @@ def _measures(first: str, rows: Mapping[str, Any], known: Mapping[str, tuple[str
     yield from _table([first, *(known[name][0] for name in shown)], cells)
 
 
-def _heading(title: str, name: str, report: Mapping[str, Any], *, scenes: int | None = None) -> Iterator[str]:
+def _heading(
+    title: str, name: str, report: Mapping[str, Any], *, scenes: int | None = None, options: str = ""
+) -> Iterator[str]:
     yield from (f"### {title}", "")
     asked = report["num_scenes"] if scenes is None else scenes
-    command = f"waycode eval {name} {report['data']} --model {report['model']} --scenes {asked} --publish"
+    command = f"waycode eval {name} {report['data']} --model {report['model']} --scenes {asked}{options} --publish"
     data = f"data seed {report['data_seed']}, settings `{report['settings_sha256'][:12]}`"
     counted = f"{report['num_scenes']} scenes of {report['num_episodes']} episodes"
     yield f"`{command}`: {counted}, {data}, bootstrap seed {report['seed']}."
