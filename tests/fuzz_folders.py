@@ -69,7 +69,8 @@ def write_damaged(table: pa.Table, path: Path, random: Random, **options: Any) -
     """Writes a damaged table, as long as Parquet can hold it."""
     try:
         pq.write_table(damaged_table(table, random), path, **options)
-    except pa.ArrowException:  # such as nulls where the schema has none
+    except pa.ArrowException:  # such as nulls where the schema has none; what was begun is removed
+        pq.write_table(table, path, **options)
         path.write_bytes(damaged_bytes(path.read_bytes(), random))
 
 
@@ -195,7 +196,8 @@ class ScoresFolder(Target):
             (result,) = ResultStore(self.folder).load("damaged", self.campaign, digest="d")
         except WaycodeError as error:
             return refused(path, error)
-        numbers = [result.score, result.frozen_s, *result.metrics.values(), *result.planning_s.tolist()]
+        judged = [value for value in result.metrics.values() if not np.isnan(value)]  # NaN: not judged
+        numbers = [result.score, result.frozen_s, *judged, *result.planning_s.tolist()]
         if result.index != 0 or not np.isfinite(numbers).all() or not 0 <= result.score <= 1:
             raise Finding(f"a damaged result is used: {result}")
         return True

@@ -20,7 +20,16 @@ from waycode.model.saved import ModelError, load_model, save_model
 from waycode.scene import Scene
 from waycode.training.callbacks import RunStopped, StepReport, ValidationReport, append_row, keep_rows
 from waycode.training.card import BOUND_LICENCE, FREE_LICENCE, is_free, table_of
-from waycode.training.config import RECIPES, TrainingConfig, TrainingError, config_changes, override, paper, tiny
+from waycode.training.config import (
+    RECIPES,
+    TrainingConfig,
+    TrainingError,
+    config_as_json,
+    config_changes,
+    override,
+    paper,
+    tiny,
+)
 from waycode.training.data import Examples, SceneData, index_agents
 from waycode.training.examples import prepare_examples
 from waycode.training.module import AutoencoderModule
@@ -357,6 +366,15 @@ def test_checkpoints_are_never_unpickled(tmp_path: Path, run: Run) -> None:
     (tmp_path / "run" / "previous.ckpt").unlink(missing_ok=True)
     with pytest.raises(Exception, match=r"[Ww]eights.only"):
         run(short(2), tmp_path / "run", resume=True)
+
+
+@pytest.mark.parametrize("steps", ["many", {}, None], ids=str)
+def test_a_number_of_steps_that_is_none_is_refused(steps: Any, tmp_path: Path, run: Run) -> None:
+    (tmp_path / "run").mkdir()
+    content = {**config_as_json(short(6)), "steps": steps}
+    (tmp_path / "run" / "training.json").write_text(json.dumps(content))
+    with pytest.raises(TrainingError, match=r"another configuration \(steps is .*, asked for 6\)"):
+        run(short(6), tmp_path / "run", resume=True)
 
 
 def test_training_begins_with_the_weights_of_another_model(tmp_path: Path, run: Run) -> None:

@@ -214,9 +214,11 @@ def _check_folder(out: Path, config: TrainingConfig, *, resume: bool, on_notice:
             ) from error
         on_notice(f"{path} is damaged ({error}): the configuration in {checkpoint.name} is compared instead")
     found = config_changes(before, config_as_json(config))
-    if before["steps"] < config.steps and len(found) == 1:  # nothing but the number of steps
+    steps = before.get("steps")  # of a file that may be damaged
+    is_longer = isinstance(steps, int) and steps < config.steps and len(found) == 1  # nothing but the number of steps
+    if is_longer:
         on_notice(
-            f"the run of {before['steps']:,} steps is extended to {config.steps:,}: from here on, its schedules are "
+            f"the run of {steps:,} steps is extended to {config.steps:,}: from here on, its schedules are "
             "those of the longer run"
         )
     elif found:
