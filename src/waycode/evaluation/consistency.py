@@ -55,12 +55,13 @@ def _measures(
     body, seen = _body_m(scene, guided, paths[guided]), _seen(scene, guided, len(paths[guided]))
     hits, recorded_hits, away_m, moved_m = [], [], [], []
     for agent in others:
-        both = seen & _seen(scene, agent, len(seen))
+        other_seen = _seen(scene, agent, len(seen))
+        both = seen & other_seen
         recorded_m = scene.tracks.position_m[agent, now + 1 :][: len(seen)].astype(np.float64)
         hits.append(bool((boxes_overlap(body, _body_m(scene, agent, paths[agent])) & both).any()))
-        kept_m = np.where(_seen(scene, agent, len(seen))[:, None], recorded_m, scene.tracks.position_m[agent, now])
+        kept_m = np.where(other_seen[:, None], recorded_m, scene.tracks.position_m[agent, now])
         recorded_hits.append(bool((boxes_overlap(body, _body_m(scene, agent, kept_m)) & both).any()))
-        distance_m = np.linalg.norm(paths[agent] - recorded_m, axis=1)[_seen(scene, agent, len(seen))]
+        distance_m = np.linalg.norm(paths[agent] - recorded_m, axis=1)[other_seen]
         away_m.append(float(distance_m.mean()))
         moved_m.append(float(np.linalg.norm(paths[agent] - before[agent], axis=1).mean()))
     off_m = float(np.linalg.norm(paths[guided][-1] - _recorded_at(scene, guided, share)))
