@@ -178,8 +178,8 @@ def test_a_share_of_the_examples_is_rounded(share: float) -> None:
     config = replace(tiny(), noise=replace(tiny().noise, rounded_share=share, fixed_sigma=0.3))
     latents = torch.linspace(-0.9, 0.9, 400 * 9).view(400, 3, 3).requires_grad_()
     channel = AutoencoderModule(config).channel(torch.zeros(0, 3, 3), 400, torch.Generator().manual_seed(1))
-    received = channel(latents, 0)
+    received = channel(latents, 0, None)
     rounded = torch.isclose(received, quantise(latents, 2)).flatten(1).all(dim=1)
     assert abs(float(rounded.float().mean()) - share) < 0.08
     assert torch.autograd.grad(received.sum(), latents)[0].eq(1).all()  # rounding lets the gradient pass
-    assert torch.equal(channel(latents[:, 1:2], 1), received[:, 1:2])  # token by token, as all at once
+    assert torch.equal(channel(latents[:, 1:2], 1, None), received[:, 1:2])  # token by token, as all at once

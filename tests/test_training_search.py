@@ -11,6 +11,8 @@ from tiny_model import batch_of, crowd, futures_of, sample_scenes, tiny_config, 
 from waycode.features import Batch
 from waycode.model import search_codes
 from waycode.model.bottleneck import quantise
+from waycode.model.trajectory_encoder import _least_squares
+from waycode.search import Codebook
 from waycode.training.config import NoiseConfig, TrainingConfig, override, small, small_paper
 from waycode.training.config import additions as what_is_ours
 from waycode.training.module import AutoencoderModule
@@ -74,12 +76,25 @@ def test_the_losses_of_ours_begin_later() -> None:
     assert float(searching_module(**weights).training_step(batch, 0)["loss"].detach()) > 2 * before
 
 
-def test_a_share_of_the_scenes_is_searched() -> None:
-    module, batch = searching_module(searched_share=0.5), batch_of(*sample_scenes()[:4])
-    scene = module.model.encode_scene(batch.scene, batch.agents)
-    future, valid = futures_of(batch)
-    ids, rows = module._searched(scene, future, valid)
-    assert len(ids) == rows == int(batch.agents.mask[:2].sum())
+@pytest.mark.parametrize("preview", [False, True])
+def test_a_share_of_the_scenes_is_searched(preview: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    torch.manual_seed(0)
+    noise = NoiseConfig(fixed_sigma=0.1)
+    config = TrainingConfig(model=tiny_config(feedback=True, preview=preview), searched_share=0.5, noise=noise)
+    module, batch = AutoencoderModule(config), batch_of(*sample_scenes()[:4])
+    transmit, received = module.model.transmit, []
+
+    def listen(*arguments: Any) -> tuple[Tensor, Tensor]:
+        sent_and_received = transmit(*arguments)
+        received.append(sent_and_received[1])
+        return sent_and_received
+
+    monkeypatch.setattr(module.model, "transmit", listen)
+    module.training_step(batch, 0)
+    searched = (received[0].abs() == 1).all(dim=(1, 2))
+    assert searched.tolist() == [row < int(batch.agents.mask[:2].sum()) for row in range(len(searched))]
+    found = search_codes(module.model, module.model.encode_scene(batch.scene, batch.agents), *futures_of(batch))
+    assert torch.equal(module.model.codebook().ids(received[0])[searched], found[searched])
 
 
 def test_the_target_tightens_by_equal_ratios() -> None:
@@ -103,7 +118,7 @@ def test_with_feedback_a_latent_answers_what_became_of_those_before_it() -> None
     future, valid = futures_of(batch)
 
     def disturbed(place: int) -> tuple[Tensor, Tensor]:
-        def channel(latents: Tensor, first: int) -> Tensor:
+        def channel(latents: Tensor, first: int, distance_m: Tensor | None) -> Tensor:
             return latents + (0.5 if first == place else 0.0)
 
         return model.transmit(future, valid, scene, channel)
@@ -120,6 +135,34 @@ def test_with_feedback_a_latent_answers_what_became_of_those_before_it() -> None
     other = model.encode(future, valid, scene)
     torch.testing.assert_close(other[:, 0], undisturbed[:, 0])
     assert (other[:, 1:] - undisturbed[:, 1:]).abs().max() > 1e-4
+
+
+def test_a_preview_shows_every_next_token_of_what_was_received() -> None:
+    model, batch = tiny_model(feedback=True, preview=True), batch_of(crowd())
+    scene = model.encode_scene(batch.scene, batch.agents)
+    future, valid = futures_of(batch)
+    codebook = model.codebook()
+
+    def nearest(latents: Tensor, first: int, distance_m: Tensor | None) -> Tensor:
+        assert distance_m is not None
+        assert distance_m.shape == (len(future), len(codebook))
+        return codebook.codes(distance_m.argmin(dim=1))[:, None]
+
+    received = model.transmit(future, valid, scene, nearest)[1]
+    assert torch.equal(codebook.ids(received), search_codes(model, scene, future, valid))  # it is greedy search
+    weight = model.trajectory_encoder.weigh.get_parameter("0.weight")
+    (gradient,) = torch.autograd.grad(model.encode(future, valid, scene).square().sum(), weight)
+    assert (gradient.abs().amax(dim=0) > 0).all()  # every input counts
+
+
+def test_the_linear_guess_of_a_preview_is_exact_for_a_linear_decoder() -> None:
+    codes = Codebook(2, 3).values
+    slope_m = torch.randn(2, 3, 2 * 80, generator=torch.Generator().manual_seed(0)) * 10
+    truth = torch.tensor([[0.3, -0.8, 0.1], [1.0, 0.0, -0.5]])
+    error_m = (truth[:, None] - codes) @ slope_m  # [R, V, 2 * T]: the trajectory less what each code decodes to
+    found = _least_squares(error_m.view(2, 8, 80, 2), codes)
+    torch.testing.assert_close(found, truth, atol=1e-3, rtol=0)
+    assert torch.equal(_least_squares(torch.ones(1, 8, 80, 2), codes), torch.zeros(1, 3))  # all codes decode alike
 
 
 def test_without_feedback_a_rounded_code_is_the_continuous_one_rounded() -> None:

@@ -44,7 +44,10 @@ WITHOUT: dict[str, tuple[str, ...]] = {
     "no mirroring": ("mirror=false",),
     "no balancing": ("balance=false",),
 }
-WITH = {"map correction": ("model.correction_width=64",)}  # switched on
+WITH = {  # switched on
+    "map correction": ("model.correction_width=64",),
+    "preview of the next token": ("model.preview=true",),
+}
 VARIANTS = (FULL, *WITHOUT, *WITH, PAPER)
 _EDGE = "edge_contact"
 

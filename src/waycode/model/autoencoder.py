@@ -18,8 +18,9 @@ from waycode.model.scene_encoder import SceneEncoder
 from waycode.model.trajectory_encoder import TrajectoryEncoder
 from waycode.search import Codebook, beam_search
 
-# From latents [G, n, D] and the place of the first of them to what the decoder receives.
-Channel = Callable[[Tensor, int], Tensor]
+# What the decoder receives instead of latents [G, n, D], given the place of the first of them and, if the model has a
+# preview, the distance [G, V] of each token of the codebook in this place from the trajectory.
+Channel = Callable[[Tensor, int, Tensor | None], Tensor]
 
 
 class Model(nn.Module):
@@ -64,7 +65,7 @@ class Model(nn.Module):
             levels: rounds the latents to so many levels; None keeps them continuous.
         """
 
-        def channel(latents: Tensor, first: int) -> Tensor:
+        def channel(latents: Tensor, first: int, distance_m: Tensor | None) -> Tensor:
             return latents if levels is None else quantise(latents, levels)
 
         return self.transmit(future_m, valid, scene, channel)[1]
@@ -82,7 +83,7 @@ class Model(nn.Module):
         states = encoder(future_m, valid, scene.tokens, encoder.blocks.scene_keys_and_values(scene.tokens.tokens))
         if not self.config.feedback:
             latents = encoder.latents(states, scene.tokens)
-            return latents, channel(latents, 0)
+            return latents, channel(latents, 0, None)
         cache: PrefixCache | None = None
         sent: list[Tensor] = []
         received: list[Tensor] = []
@@ -91,8 +92,14 @@ class Model(nn.Module):
                 with torch.no_grad():
                     cache, (mean_m, _) = self.decoder.extend(cache, received[-1][:, None], scene)
                 state = state + encoder.correction(state, future_m - mean_m[:, 0], valid, cache.state[:, 0])
+            distance_m = None
+            if self.config.preview:
+                with torch.no_grad():
+                    next_m = self.decoder.decode_next(cache, encoder.preview_codes, scene)  # [R, V, T, 2]
+                    distance_m = scene.tokens.of_codes(average_displacement_m(next_m, future_m, valid))
+                state = state + encoder.choice(state, future_m[:, None] - next_m, valid)
             sent.append(encoder.latents(state[:, None], scene.tokens, first=place))
-            received.append(channel(sent[-1], place))
+            received.append(channel(sent[-1], place, distance_m))
         return torch.cat(sent, dim=1), torch.cat(received, dim=1)
 
     def apply_bottleneck(

@@ -8,8 +8,12 @@ from torch.nn import functional
 from waycode.model.config import ModelConfig
 from waycode.model.layers import Blocks, KeysValues, causal_mask, mlp
 from waycode.model.scene_encoder import SceneTokens
+from waycode.search import Codebook
 
 _POSITION_SCALE_M, _RESIDUAL_SCALE_M = 20.0, 5.0  # bring the inputs to the order of 1
+PREVIEW_LEVELS = 2  # levels of the codebook that a preview decodes
+_NEAR_M = 0.02  # distances below this count as equal
+_RIDGE_M2 = 0.01  # keeps the least squares solution finite where a dimension changes nothing
 _FIRST_FOCUS = 4.0  # an addressed agent begins with a share of 90 % in its tokens, beside seven others
 
 
@@ -19,9 +23,14 @@ class TrajectoryEncoder(nn.Module):
     With feedback (ours), a latent also knows what the decoder makes of those before it, as they were received: their
     noise or rounding is then an error like any other, which the next latent can correct. Without it, as in the paper,
     the best that a later latent can do against unknown noise is to repeat the first.
+
+    With a preview (ours), a latent also knows what every token of the codebook would decode to in its place: how far
+    each is from the trajectory, and the latent that would come nearest if the decoder were linear between them. The
+    encoder is then greedy search with a learned choice between the codes. It costs as many decodes as greedy search.
     """
 
     mask: Tensor  # [L, L], L = 1 + N + registers
+    preview_codes: Tensor  # [V, D]
 
     def __init__(self, config: ModelConfig):
         super().__init__()
@@ -40,6 +49,10 @@ class TrajectoryEncoder(nn.Module):
         if config.feedback and config.num_tokens > 1:  # the first latent has none before it
             self.embed_error = mlp(3 * steps, 2 * width, width)
             self.correct = mlp(3 * width, 2 * width, width)
+        if config.preview:
+            codes = Codebook(PREVIEW_LEVELS, config.token_dim)
+            self.register_buffer("preview_codes", codes.values, persistent=False)
+            self.weigh = mlp(width + len(codes) + 1 + config.token_dim, 2 * width, width)
         self.register_buffer("mask", self._mask(), persistent=False)
 
     def forward(
@@ -86,6 +99,24 @@ class TrajectoryEncoder(nn.Module):
         correction: Tensor = self.correct(torch.cat([state, self.embed_error(error), decoder_state], dim=-1))
         return correction
 
+    def choice(
+        self, state: Float[Tensor, "R d"], error_m: Float[Tensor, "R V T 2"], valid: Bool[Tensor, "R T"]
+    ) -> Float[Tensor, "R d"]:
+        """What a preview adds to the hidden state of a latent.
+
+        Args:
+            state: the hidden state.
+            error_m: from what the latents before it and each token of the codebook decode to, to the trajectory.
+            valid: where it was observed.
+        """
+        seen = valid[:, None, :, None].to(error_m)
+        count = seen.sum(dim=(2, 3)).clamp(min=1)  # [R, 1]
+        distance_m = ((error_m * seen).norm(dim=-1).sum(dim=-1) / count).clamp(min=_NEAR_M).log()  # [R, V]
+        least = distance_m.amin(dim=1, keepdim=True)
+        nearest = _least_squares(error_m * seen, self.preview_codes)
+        added: Tensor = self.weigh(torch.cat([state, distance_m - least, least, nearest], dim=-1))
+        return added
+
     def latents(self, state: Float[Tensor, "R n d"], scene: SceneTokens, *, first: int = 0) -> Float[Tensor, "G n D"]:
         """Latents in [-1, 1] from their hidden states; those of a joint code from the states of all its agents.
 
@@ -123,3 +154,20 @@ class TrajectoryEncoder(nn.Module):
             mask[latents, latents] = causal_mask(self.config.num_tokens, mask.device)
             mask[latents, latents.stop :] = False
         return mask
+
+
+def _least_squares(error_m: Float[Tensor, "R V T 2"], codes: Float[Tensor, "V D"]) -> Float[Tensor, "R D"]:
+    """The latent whose decoded trajectory has the least error, if the decoder were linear between two-level codes.
+
+    Codes of two levels are orthogonal, so the linear fit is a mean over them. The latent is at most 1.5 in size: far
+    outside of [-1, 1] the fit means nothing.
+
+    Args:
+        error_m: from the decoded codes to the trajectory, 0 where it was not observed.
+        codes: the latents that were decoded.
+    """
+    error = error_m.flatten(2)  # [R, V, 2 * T]
+    slope = -(codes.T @ error) / len(codes)  # [R, D, 2 * T]: what a unit of each dimension adds to the trajectory
+    ridge = _RIDGE_M2 * error.shape[-1] * torch.eye(codes.shape[1], device=error.device)
+    solution = torch.linalg.solve(slope @ slope.mT + ridge, slope @ error.mean(dim=1)[..., None])
+    return solution[..., 0].clamp(-1.5, 1.5)

@@ -208,6 +208,7 @@ def additions(config: TrainingConfig) -> dict[str, bool]:
         "tightening noise target": config.noise.final_target_ade_m is not None,
         "search in the loop": config.searched_share > 0,
         "feedback to the encoder": model.feedback,
+        "preview of the next token": model.preview,
         "prior over codes": model.prior and config.prior_weight > 0,
         "map correction": model.correction_width > 0,
         "spline with fixed start and smooth end": model.spline_points is not None,

@@ -9,7 +9,7 @@ from typing import Any
 
 import lightning
 import torch
-from jaxtyping import Bool, Float, Int
+from jaxtyping import Bool, Float
 from torch import Tensor
 from torch.nn import functional
 
@@ -53,10 +53,15 @@ class AutoencoderModule(lightning.LightningModule):
 
         tokens = model.scene_encoder(self._with_hidden_history(batch, generator), batch.agents)
         scene = model.decoder.embed_scene(tokens)
-        ids, num_searched = self._searched(scene, future, valid)
-        codes = model.codebook().codes(ids)
-        channel = self.channel(codes, scene.tokens.num_codes, generator)
+        searched = scene.first(round(config.searched_share * len(scene.tokens.tokens)))  # scenes are shuffled
+        num_rows = len(searched.tokens.row)
+        num_codes = searched.tokens.num_codes if num_rows else 0
+        codes = future.new_zeros(0, config.model.num_tokens, config.model.token_dim)
+        if num_codes and not config.model.preview:  # with a preview, greedy search is a part of the transmission
+            codes = model.codebook().codes(search_codes(model, searched, future[:num_rows], valid[:num_rows]))
+        channel = self.channel(codes, scene.tokens.num_codes, generator, num_searched=num_codes)
         sent, latents = model.transmit(future, valid, scene, channel)
+        codes = latents[:num_codes].detach()
         logits = None
         if config.prior_weight:
             (mean, std), logits = model.decoder.decode_with_prior(latents, scene)  # [R, N, T, 2], [G, N, V]
@@ -65,12 +70,13 @@ class AutoencoderModule(lightning.LightningModule):
 
         weights = self.prefix_weights(len(future), generator)
         loss = weighted_mean(beta_nll(mean, std, future, valid, beta=config.beta), weights)
-        if len(ids) and config.teaching_weight:
-            wrong = (TEACHING_MARGIN - codes * sent[: len(ids)]).clamp(min=0).square()
+        if num_codes and config.teaching_weight:
+            wrong = (TEACHING_MARGIN - codes * sent[:num_codes]).clamp(min=0).square()
             loss = loss + config.teaching_weight * wrong.mean()
-        if len(ids) and logits is not None:
-            surprise = functional.cross_entropy(logits[: len(ids)].flatten(0, 1), ids.flatten(), reduction="none")
-            importance = scene.tokens.of_codes(batch.importance[rows])[: len(ids)]
+        if num_codes and logits is not None:
+            ids = model.codebook().ids(codes)
+            surprise = functional.cross_entropy(logits[:num_codes].flatten(0, 1), ids.flatten(), reduction="none")
+            importance = scene.tokens.of_codes(batch.importance[rows])[:num_codes]
             loss = loss + config.prior_weight * (surprise.view_as(ids).mean(dim=1) * importance).mean()
         if self._progress >= config.losses_from:
             loss = loss + self._losses_of_ours(mean, weights, scene, batch, generator)
@@ -78,24 +84,13 @@ class AutoencoderModule(lightning.LightningModule):
             loss = loss + config.collision_weight * weighted_mean(self._collision_m(mean, batch), weights)
 
         ade = average_displacement_m(mean, future, valid).detach()
-        noisy = slice(num_searched, None) if num_searched < len(future) else slice(None)
+        noisy = slice(num_rows, None) if num_rows < len(future) else slice(None)
         self._adapt_noise(float(weighted_mean(ade[noisy], weights[noisy])))
         return {"loss": loss, "ade": weighted_mean(ade, weights)}
 
     @property
     def _progress(self) -> float:
         return self.global_step / self.config.steps
-
-    def _searched(
-        self, scene: SceneEmbedding, future: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"]
-    ) -> tuple[Int[Tensor, "g N"], int]:
-        """Tokens that greedy search finds for the first scenes of the batch (they are shuffled), and their rows."""
-        num_scenes = round(self.config.searched_share * len(scene.tokens.tokens))
-        part = scene.first(num_scenes)
-        count = len(part.tokens.row)
-        if count == 0:
-            return torch.zeros(0, self.config.model.num_tokens, dtype=torch.long, device=future.device), 0
-        return search_codes(self.model, part, future[:count], valid[:count]), count
 
     def _losses_of_ours(
         self,
@@ -145,17 +140,30 @@ class AutoencoderModule(lightning.LightningModule):
         hidden = torch.rand(count, generator=generator, device="cpu") < self.config.history_dropout
         return hide_history(batch.scene, batch.agents, hidden=hidden.to(self.device))
 
-    def channel(self, codes: Float[Tensor, "g N D"], count: int, generator: torch.Generator) -> Channel:
-        """What the decoder receives: g searched codes; of the others of `count`, noisy ones, or rounded for a share."""
+    def channel(
+        self, codes: Float[Tensor, "g N D"], count: int, generator: torch.Generator, *, num_searched: int = 0
+    ) -> Channel:
+        """What the decoder receives: searched codes; of the others, noisy ones, or rounded for a share.
+
+        Args:
+            codes: the searched codes; not used with a preview, which shows the tokens that greedy search chooses.
+            count: number of all codes G.
+            generator: source of randomness.
+            num_searched: number of searched codes g, the first of G.
+        """
         config, share = self.config.model, self.config.noise.rounded_share
         noise = draw_noise((count, config.num_tokens, config.token_dim), self.sigma, generator).to(self.device)
         rounded = (torch.rand(count, 1, 1, generator=generator, device="cpu") < share).to(self.device)
+        codebook = self.model.codebook()
 
-        def channel(latents: Tensor, first: int) -> Tensor:
+        def channel(latents: Tensor, first: int, distance_m: Tensor | None) -> Tensor:
             places = slice(first, first + latents.shape[1])
             noisy = self.model.apply_bottleneck(latents, noise[:, places])
-            received = torch.where(rounded, quantise_straight_through(latents, num_levels=2), noisy)
-            return torch.cat([codes[:, places], received[len(codes) :]])
+            received = torch.where(rounded, quantise_straight_through(latents, num_levels=2), noisy)[num_searched:]
+            if distance_m is None:
+                return torch.cat([codes[:, places], received])
+            nearest = distance_m[:num_searched].argmin(dim=1)  # what greedy search chooses
+            return torch.cat([codebook.codes(nearest)[:, None], received])
 
         return channel
 
