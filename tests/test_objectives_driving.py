@@ -31,6 +31,7 @@ from waycode.objectives import (
     ObjectiveError,
     OffRoad,
     RedLight,
+    RoadReserve,
     RouteEnd,
     RouteProgress,
     SpeedLimit,
@@ -47,6 +48,7 @@ from waycode.scene.kinematics import motion, within_comfort
 TERMS: dict[str, BaseObjective] = {
     "at-fault-collision": AtFaultCollision(),
     "off-road": OffRoad(),
+    "road-reserve": RoadReserve(),
     "red-light": RedLight(),
     "route-end": RouteEnd(),
     "route-progress": RouteProgress(),
@@ -107,10 +109,39 @@ def leaving_the_road(observation: Observation, *, from_y_m: float = 0.0, by_m: f
 
 
 def test_off_road_is_the_share_of_time_off_it() -> None:
-    # The road ends at y = -2 and 0.3 m are forgiven: off from y = -1.35 on, at 7 of the samples 0, 4, ..., 40.
+    # The road ends at y = -2 and 0.28 m are forgiven: off from y = -1.33 on, at 14 of the samples 0, 2, ..., 40.
     observation = observation_of(road_scene())
-    assert costs(OffRoad(), observation, leaving_the_road(observation)) == [pytest.approx(7 / 11)]
+    assert costs(OffRoad(), observation, leaving_the_road(observation)) == [pytest.approx(14 / 21)]
     assert costs(OffRoad(), observation, leaving_the_road(observation, by_m=1.3)) == [0.0]
+
+
+def test_a_corner_off_the_road_between_samples_counts() -> None:
+    # Farthest at sample 22, 0.29 m off; at samples 20 and 24, 0.4 s apart, the corner is within what is forgiven.
+    observation = observation_of(road_scene())
+    drives = drives_along(observation, 8.0)
+    away = drives.position_m.copy()
+    away[:, 22, 1] -= 1.34
+    assert costs(OffRoad(), observation, replace(drives, position_m=away)) == [pytest.approx(1 / 21)]
+
+
+@pytest.mark.parametrize(
+    ("by_m", "expected"),
+    [
+        pytest.param(1.0, 0.0, id="on the road"),
+        pytest.param(1.2, 0.15 / 0.3, id="0.15 m off"),
+        pytest.param(4.0, 1.0, id="2.95 m off"),
+    ],
+)
+def test_the_reserve_to_the_edge_is_used_up_by_the_farthest_corner(by_m: float, expected: float) -> None:
+    observation = observation_of(road_scene())
+    assert costs(RoadReserve(), observation, leaving_the_road(observation, by_m=by_m)) == [pytest.approx(expected)]
+
+
+def test_of_two_drives_on_the_road_the_one_with_more_reserve_is_better() -> None:
+    observation = observation_of(road_scene())
+    near, far = (levels(observation, leaving_the_road(observation, by_m=by))[0] for by in (1.3, 1.0))
+    assert near[0] == far[0] == 0
+    assert near[1] > far[1] + 2
 
 
 @pytest.mark.parametrize("what", ["starts off the road", "no map of the road"])
@@ -294,7 +325,8 @@ def test_the_driving_objective_is_text_that_is_read_back() -> None:
     assert len(objective.level_names) == 2
     names = re.sub(r"\(.*?\)", "", DRIVING_OBJECTIVE)  # without parameters
     assert set(re.findall(r"[a-z-]+[a-z]", names)) - {"then"} == set(TERMS)
-    assert sum(map(float, re.findall(r"(\d+) \*", DRIVING_OBJECTIVE))) == TOTAL_WEIGHT
+    nuplans = DRIVING_OBJECTIVE.removesuffix(" + 4 * road-reserve")
+    assert sum(map(float, re.findall(r"(\d+) \*", nuplans))) == TOTAL_WEIGHT
 
 
 def test_every_part_of_the_cost_is_explained() -> None:
