@@ -19,7 +19,8 @@ from driving_scenes import (
     setting_of,
 )
 from waycode import Planner
-from waycode.driving import Observation, Trajectory
+from waycode.baselines import LogReplay
+from waycode.driving import Observation, Trajectory, VehicleState
 from waycode.driving.collisions import find_conflicts
 from waycode.objectives import (
     DRIVING_OBJECTIVE,
@@ -43,7 +44,9 @@ from waycode.objectives.driving import TOTAL_WEIGHT
 from waycode.planner import PlanStatus, View
 from waycode.scene import MapFeatures, Scene, SignalState
 from waycode.scene.geometry import forward
-from waycode.scene.kinematics import motion, within_comfort
+from waycode.scene.kinematics import COMFORT_BOUNDS, motion, within_comfort
+from waycode.simulation.metrics.comfort import compute_dynamics
+from waycode.simulation.rollout import SimulationConfig, simulate
 
 TERMS: dict[str, BaseObjective] = {
     "at-fault-collision": AtFaultCollision(),
@@ -87,6 +90,17 @@ def test_a_collision_at_fault_costs_more_the_sooner_it_is(objective: AtFaultColl
     observation = observation_of(road_scene(others=((20.0, 0.0, 0.0),)))
     found = costs(objective, observation, drives_along(observation, 10.0, 1.0))
     assert found == [pytest.approx(expected), 0.0]
+
+
+@pytest.mark.parametrize(
+    ("speed_mps", "safe"), [pytest.param(0.0, True, id="from standstill"), pytest.param(5.0, False, id="at 5 m/s")]
+)
+def test_a_standing_agent_may_pass_closely(speed_mps: float, safe: bool) -> None:
+    # All drives end half a metre behind the car ahead: within the margin of 1 m, not within that of 0.3 m.
+    observation = observation_of(road_scene(speed_mps=speed_mps, others=((20.0, 0.0, 0.0),)))
+    drives = drives_along(observation, 15.0 / (DT_S * PLANNED_STEPS))
+    assert (costs(AtFaultCollision(), observation, drives) == [0.0]) == safe
+    assert costs(AtFaultCollision(standing_margin_m=1.0), observation, drives) != [0.0]
 
 
 def test_the_cost_of_a_collision_is_known_beforehand() -> None:
@@ -256,6 +270,35 @@ def without_past(scene: Scene) -> Scene:
     for values in unseen.values():
         values[:, : scene.current_step] = 0  # what was not observed is zero
     return replace(scene, tracks=replace(scene.tracks, valid=valid, **unseen))
+
+
+@pytest.mark.parametrize("before", [0, 5, 30], ids=lambda count: f"{count} steps after the start")
+def test_comfort_of_a_drive_so_far_is_that_of_nuplans_score(before: int) -> None:
+    scene = sample_scenes(1)[0]
+    rollout = simulate(scene, LogReplay(scene), config=SimulationConfig(horizon_s=0.1 * (before + 40)))
+    ego, observation = rollout.history.ego, observation_of(scene)
+    states = [
+        VehicleState(
+            rear_axle_m=ego.rear_axle_m[[step]],
+            heading_rad=ego.heading_rad[[step]],
+            speed_mps=ego.velocity_mps[[step], 0],
+            acceleration_mps2=ego.acceleration_mps2[[step], 0],
+            steering_rad=np.zeros(1),
+            yaw_rate_radps=ego.yaw_rate_radps[[step]],
+        )
+        for step in range(before + 41)
+    ]
+    drive = Trajectory.of_states(states[before:])
+    past = tuple(states[:before][-driving.PAST_STATES :])
+    setting = replace(setting_of(observation), known_vehicle=ego.vehicle, known_state=states[before], known_past=past)
+    shares = ComfortLimits()._shares(Candidates.of_trajectory(drive, setting))
+    dynamics = compute_dynamics(ego)
+    assert dynamics is not None
+    still = slice(before - 11 if before == 30 else 0, None)
+    for name in ("longitudinal_acceleration_mps2", "longitudinal_jerk_mps3", "yaw_rate_radps"):
+        least, greatest = COMFORT_BOUNDS[name]
+        expected = max(getattr(dynamics, name)[still].max() / greatest, getattr(dynamics, name)[still].min() / least)
+        assert shares[name] == pytest.approx(expected, abs=0.02), name
 
 
 # The terms together

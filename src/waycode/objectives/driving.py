@@ -18,13 +18,22 @@ from waycode.driving.forecast import Forecast, lane_forecast
 from waycode.driving.road import STOP_LINE_MARGIN_M
 from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M
 from waycode.driving.trajectory import Trajectory
+from waycode.driving.vehicle import VehicleState
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
 from waycode.objectives.comfort import comfort_verdict
 from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.objectives.verdict import Verdict
 from waycode.scene.geometry import forward
-from waycode.scene.kinematics import COMFORT_BOUNDS, MIN_STEPS, motion
+from waycode.scene.kinematics import (
+    ACCELERATION_WINDOW,
+    COMFORT_BOUNDS,
+    JERK_WINDOW,
+    MIN_STEPS,
+    YAW_RATE_WINDOW,
+    derivative_matrix,
+    motion,
+)
 
 # nuPlan's score as a cost: its multipliers first, then its weighted mean, and a reserve to the road's edge.
 DRIVING_OBJECTIVE = (
@@ -42,6 +51,9 @@ _MIN_PROGRESS_GOAL_M = 5.0  # progress is measured against at least this distanc
 _FREE_ROAD_ACCELERATION_MPS2 = 1.5  # PDM-Closed's IDM
 _MAX_RED_LIGHT_BRAKING_MPS2 = 3.5  # a red light that takes harder braking does not count
 _RED_LIGHT_TOLERANCE_M = 1.0  # subtracted from the braking distance
+_FIT_REACH = JERK_WINDOW // 2 + ACCELERATION_WINDOW // 2  # steps on which a jerk depends, to each side
+PAST_STATES = 2 * _FIT_REACH  # states before now that comfort depends on; a drive with fewer has begun less long ago
+_FULL_MARGIN_MPS = 4.0  # speed from which on the margin ahead is the whole one
 _LEAST_PROGRESS = 0.2  # nuPlan's ratio above which a drive makes progress
 _SHOWN_MPS = 0.05  # half of the last digit that sentences show
 
@@ -108,6 +120,57 @@ def _past_motion(setting: Setting) -> tuple[Float[np.ndarray, " p"], Float[np.nd
     return (velocity * forward(heading)).sum(axis=-1), heading  # the rear axle moves along the heading only
 
 
+def _share(values: Float[np.ndarray, "K S"], bounds: tuple[float, float]) -> Float[np.ndarray, " K"]:
+    """The extreme of each row as a share of its bound."""
+    least, greatest = bounds
+    return np.asarray(np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least))
+
+
+def _continued_motion(
+    drive: Trajectory, setting: Setting, past: tuple[VehicleState, ...]
+) -> dict[str, Float[np.ndarray, "K S"]]:
+    """nuPlan's comfort quantities of a drive so far and of K continuations, at the steps that these still change.
+
+    As in nuPlan's score, accelerations are those of the states, turning adds arm * (yaw rate^2 + yaw acceleration) at
+    the centre of the box, and simulated states have no lateral acceleration.
+
+    Args:
+        drive: K continuations by the bicycle model, of the rear axle; sample 0 is now.
+        setting: the agent now.
+        past: its states before now.
+    """
+    dt_s, count = setting.scene.dt_s, len(drive.heading_rad)
+    turn = np.diff(drive.heading_rad, axis=1) / dt_s  # the model moves on with the yaw rate of the sample before
+    ahead_mps2 = np.diff(drive.speed_mps, axis=1) / dt_s  # and changes its speed by the acceleration of the sample
+    so_far = [*past, setting.state]
+    acceleration, yaw_rate, heading = (
+        np.concatenate([np.tile([float(getattr(state, name)[0]) for state in so_far], (count, 1)), later], axis=1)
+        for name, later in (
+            ("acceleration_mps2", ahead_mps2),
+            ("yaw_rate_radps", np.concatenate([turn[:, 1:], turn[:, -1:]], axis=1)),
+            ("heading_rad", drive.heading_rad[:, 1:]),
+        )
+    )
+    heading = np.unwrap(heading, axis=1)
+    yaw_acceleration = np.diff(yaw_rate, axis=1, prepend=yaw_rate[:, :1]) / dt_s
+    at_centre = acceleration + setting.vehicle.rear_axle_to_centre_m * (yaw_rate**2 + yaw_acceleration)
+
+    def fit(values: Float[np.ndarray, "K n"], window: int, order: int, degree: int = 2) -> Float[np.ndarray, "K n"]:
+        matrix = derivative_matrix(values.shape[1], window=window, dt_s=dt_s, order=order, degree=degree)
+        return np.asarray(values @ matrix.T)
+
+    longitudinal = fit(at_centre, ACCELERATION_WINDOW, 0)
+    quantities = {
+        "longitudinal_acceleration_mps2": longitudinal,
+        "jerk_mps3": fit(fit(np.abs(acceleration), ACCELERATION_WINDOW, 0), JERK_WINDOW, 1),
+        "longitudinal_jerk_mps3": fit(longitudinal, JERK_WINDOW, 1),
+        "yaw_rate_radps": fit(heading, YAW_RATE_WINDOW, 1),
+        "yaw_acceleration_radps2": fit(heading, YAW_RATE_WINDOW, 2, 3),
+    }
+    settled = 0 if len(past) < PAST_STATES else len(past) - _FIT_REACH
+    return {name: values[:, settled:] for name, values in quantities.items()}
+
+
 def _end_of_centre_m(setting: Setting) -> float:
     """Arclength of the box's centre when the front bumper is at the end of the route or of the map."""
     return setting.road.end_m - setting.vehicle.length_m / 2
@@ -159,10 +222,18 @@ class _DrivingTerm(BaseObjective):
 class _ConflictTerm(_DrivingTerm):
     margin_ahead_m: float = 1.0  # boxes of others are longer by this at both ends when collisions are tested
     margin_beside_m: float = 0.2  # and wider by this at both sides
+    standing_margin_m: float = 0.3  # `margin_ahead_m` of an agent that stands; it grows with the speed up to 4 m/s
 
     def _conflicts(self, candidates: Candidates) -> Conflicts:
-        margin = SafetyMargin(ahead_m=self.margin_ahead_m, beside_m=self.margin_beside_m)
-        return candidates.shared(_conflicts, self.horizon_s, margin)
+        return candidates.shared(_conflicts, self.horizon_s, self._margin(candidates.setting))
+
+    def _margin(self, setting: Setting) -> SafetyMargin:
+        """The margin ahead is for errors in a braking distance. A slow agent has less of them, and needs the space: one
+        that has stopped close behind another could never pass it."""
+        share = min(abs(float(setting.state.speed_mps[0])) / _FULL_MARGIN_MPS, 1.0)
+        standing_m = min(self.standing_margin_m, self.margin_ahead_m)
+        ahead_m = standing_m + share * (self.margin_ahead_m - standing_m)
+        return SafetyMargin(ahead_m=ahead_m, beside_m=self.margin_beside_m)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -329,7 +400,8 @@ class ComfortLimits(_DrivingTerm):
     """Keep to nuPlan's comfort bounds: 0 within a share of all of them, above it half the largest share, at most 1.
 
     The observed past counts where it makes the next steps uncomfortable. Unlike nuPlan's metric, which is a step of 1
-    at the bound, the cost has a slope that guides a search.
+    at the bound, the cost has a slope that guides a search. With `Setting.known_past`, the quantities are nuPlan's of
+    the drive so far and its continuation: a score of the first second, too, depends on what is driven after it.
     """
 
     bound_share: float = 1.0  # of the bounds; below 1, a reserve for what differences of speeds smooth away
@@ -349,6 +421,9 @@ class ComfortLimits(_DrivingTerm):
     def _shares(self, candidates: Candidates) -> dict[str, Float[np.ndarray, " K"]]:
         """The extreme of each quantity as a share of its bound."""
         drive = candidates.shared(_on_route, self.horizon_s).rear_axle
+        if candidates.setting.known_past is not None:
+            moves_of = _continued_motion(drive, candidates.setting, candidates.setting.known_past)
+            return {name: _share(values, COMFORT_BOUNDS[name]) for name, values in moves_of.items()}
         past_mps, past_rad = (np.tile(past, (len(candidates), 1)) for past in candidates.setting.shared(_past_motion))
         shares = {name: np.zeros(len(candidates)) for name in COMFORT_BOUNDS}
         # With the past, a change of plans shows; without it, the fit is that of a run that starts now.
@@ -356,8 +431,7 @@ class ComfortLimits(_DrivingTerm):
             speed = np.concatenate([before_mps, drive.speed_mps], axis=1)
             heading = np.concatenate([before_rad, drive.heading_rad], axis=1)
             moves = motion(speed[..., None] * forward(heading), heading, dt_s=candidates.dt_s)
-            for name, (least, greatest) in COMFORT_BOUNDS.items():
+            for name, bounds in COMFORT_BOUNDS.items():
                 values = getattr(moves, name)[:, before_mps.shape[1] :]  # what has happened cannot be avoided
-                worst = np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least)
-                shares[name] = np.maximum(shares[name], worst)
+                shares[name] = np.maximum(shares[name], _share(values, bounds))
         return shares
