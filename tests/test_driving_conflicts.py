@@ -24,6 +24,7 @@ from waycode.driving.collisions import (
     is_relevant_for_ttc,
     with_safety_margin,
 )
+from waycode.scene import TrackType
 from waycode.scene.geometry import box_corners, boxes_overlap, forward
 
 CAR = Vehicle.of_size(length_m=4.5, width_m=1.9)
@@ -122,6 +123,45 @@ def random_others(rng: np.random.Generator, *, count: int, samples: int) -> Fore
     )
 
 
+def test_a_road_user_counts_for_the_time_to_collision_until_it_hits_the_ego() -> None:
+    # A pedestrian walks into the side of a car that creeps through a junction: not its fault, but it could have stood.
+    samples = 21
+    creeping, standing = (
+        Trajectory(
+            position_m=np.stack([speed * DT_S * np.arange(samples), np.zeros(samples)], axis=-1)[None],
+            heading_rad=np.zeros((1, samples)),
+            speed_mps=np.full((1, samples), speed),
+            point="rear-axle",
+        )
+        for speed in (0.3, 0.0)
+    )
+    along = np.arange(samples + TTC_LOOKS[-1])
+    walking: Forecast[np.ndarray] = Forecast(
+        track=np.zeros(1, np.int64),
+        types=np.full(1, int(TrackType.PEDESTRIAN), np.int8),
+        position_m=np.stack([np.full(len(along), 1.5), -2.5 + DT_S * along], axis=-1)[None],
+        heading_rad=np.full((1, len(along)), np.pi / 2),
+        velocity_mps=np.tile([0.0, 1.0], (1, len(along), 1)),
+        valid=np.ones((1, len(along)), np.bool_),
+        length_m=np.full(1, 0.5),
+        width_m=np.full(1, 0.5),
+    )
+    for drive, keeps in ((creeping, False), (standing, True)):
+        everywhere = np.ones((1, samples), np.bool_)
+        found = find_conflicts(
+            drive,
+            walking,
+            vehicle=CAR,
+            in_one_lane=everywhere,
+            in_junction=everywhere,
+            margin=SafetyMargin(),
+            stride=2,
+            dt_s=DT_S,
+        )
+        assert found.first_step.tolist() == [np.inf]
+        assert found.keeps_time_to_collision.tolist() == [keeps]
+
+
 def corners(centre_m: np.ndarray, heading_rad: float, length_m: float, width_m: float) -> np.ndarray:
     size = np.ones(1)
     return box_corners(centre_m[None], np.array([heading_rad]), length_m=length_m * size, width_m=width_m * size)
@@ -175,8 +215,9 @@ def naive_conflicts(
                 for ahead in TTC_LOOKS[1:]:
                     near = boxes_overlap(own_box(sample, ahead), their_box(sample + ahead, SafetyMargin()))[0]
                     relevant = is_relevant_for_ttc(angle, in_one_lane=lane, in_junction=in_junction[[car], sample])
-                    close |= bool(near and relevant[0] and speed > STOPPED_MPS)
-            keeps &= not (close and blame is not False)
+                    counts = blame is not False  # not hit without fault yet
+                    close |= bool(near and relevant[0] and speed > STOPPED_MPS and counts)
+            keeps &= not close
         first_steps.append(first_step)
         kept.append(keeps)
     return first_steps, kept

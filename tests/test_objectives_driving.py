@@ -19,7 +19,8 @@ from driving_scenes import (
     setting_of,
 )
 from waycode import Planner
-from waycode.driving import Observation, Trajectory
+from waycode.baselines import LogReplay
+from waycode.driving import Observation, Trajectory, VehicleState
 from waycode.driving.collisions import find_conflicts
 from waycode.objectives import (
     DRIVING_OBJECTIVE,
@@ -31,6 +32,7 @@ from waycode.objectives import (
     ObjectiveError,
     OffRoad,
     RedLight,
+    RoadReserve,
     RouteEnd,
     RouteProgress,
     SpeedLimit,
@@ -42,11 +44,14 @@ from waycode.objectives.driving import TOTAL_WEIGHT
 from waycode.planner import PlanStatus, View
 from waycode.scene import MapFeatures, Scene, SignalState
 from waycode.scene.geometry import forward
-from waycode.scene.kinematics import motion, within_comfort
+from waycode.scene.kinematics import COMFORT_BOUNDS, motion, within_comfort
+from waycode.simulation.metrics.comfort import compute_dynamics
+from waycode.simulation.rollout import SimulationConfig, simulate
 
 TERMS: dict[str, BaseObjective] = {
     "at-fault-collision": AtFaultCollision(),
     "off-road": OffRoad(),
+    "road-reserve": RoadReserve(),
     "red-light": RedLight(),
     "route-end": RouteEnd(),
     "route-progress": RouteProgress(),
@@ -87,6 +92,17 @@ def test_a_collision_at_fault_costs_more_the_sooner_it_is(objective: AtFaultColl
     assert found == [pytest.approx(expected), 0.0]
 
 
+@pytest.mark.parametrize(
+    ("speed_mps", "safe"), [pytest.param(0.0, True, id="from standstill"), pytest.param(5.0, False, id="at 5 m/s")]
+)
+def test_a_standing_agent_may_pass_closely(speed_mps: float, safe: bool) -> None:
+    # All drives end half a metre behind the car ahead: within the margin of 1 m, not within that of 0.3 m.
+    observation = observation_of(road_scene(speed_mps=speed_mps, others=((20.0, 0.0, 0.0),)))
+    drives = drives_along(observation, 15.0 / (DT_S * PLANNED_STEPS))
+    assert (costs(AtFaultCollision(), observation, drives) == [0.0]) == safe
+    assert costs(AtFaultCollision(standing_margin_m=1.0), observation, drives) != [0.0]
+
+
 def test_the_cost_of_a_collision_is_known_beforehand() -> None:
     np.testing.assert_allclose(AtFaultCollision().cost_at(np.array([0.0, 2.0, 4.0, 9.0])), [2.0, 1.5, 1.0, 1.0])
 
@@ -107,10 +123,39 @@ def leaving_the_road(observation: Observation, *, from_y_m: float = 0.0, by_m: f
 
 
 def test_off_road_is_the_share_of_time_off_it() -> None:
-    # The road ends at y = -2 and 0.3 m are forgiven: off from y = -1.35 on, at 7 of the samples 0, 4, ..., 40.
+    # The road ends at y = -2 and 0.28 m are forgiven: off from y = -1.33 on, at 14 of the samples 0, 2, ..., 40.
     observation = observation_of(road_scene())
-    assert costs(OffRoad(), observation, leaving_the_road(observation)) == [pytest.approx(7 / 11)]
+    assert costs(OffRoad(), observation, leaving_the_road(observation)) == [pytest.approx(14 / 21)]
     assert costs(OffRoad(), observation, leaving_the_road(observation, by_m=1.3)) == [0.0]
+
+
+def test_a_corner_off_the_road_between_samples_counts() -> None:
+    # Farthest at sample 22, 0.29 m off; at samples 20 and 24, 0.4 s apart, the corner is within what is forgiven.
+    observation = observation_of(road_scene())
+    drives = drives_along(observation, 8.0)
+    away = drives.position_m.copy()
+    away[:, 22, 1] -= 1.34
+    assert costs(OffRoad(), observation, replace(drives, position_m=away)) == [pytest.approx(1 / 21)]
+
+
+@pytest.mark.parametrize(
+    ("by_m", "expected"),
+    [
+        pytest.param(1.0, 0.0, id="on the road"),
+        pytest.param(1.2, 0.15 / 0.3, id="0.15 m off"),
+        pytest.param(4.0, 1.0, id="2.95 m off"),
+    ],
+)
+def test_the_reserve_to_the_edge_is_used_up_by_the_farthest_corner(by_m: float, expected: float) -> None:
+    observation = observation_of(road_scene())
+    assert costs(RoadReserve(), observation, leaving_the_road(observation, by_m=by_m)) == [pytest.approx(expected)]
+
+
+def test_of_two_drives_on_the_road_the_one_with_more_reserve_is_better() -> None:
+    observation = observation_of(road_scene())
+    near, far = (levels(observation, leaving_the_road(observation, by_m=by))[0] for by in (1.3, 1.0))
+    assert near[0] == far[0] == 0
+    assert near[1] > far[1] + 2
 
 
 @pytest.mark.parametrize("what", ["starts off the road", "no map of the road"])
@@ -227,6 +272,35 @@ def without_past(scene: Scene) -> Scene:
     return replace(scene, tracks=replace(scene.tracks, valid=valid, **unseen))
 
 
+@pytest.mark.parametrize("before", [0, 5, 30], ids=lambda count: f"{count} steps after the start")
+def test_comfort_of_a_drive_so_far_is_that_of_nuplans_score(before: int) -> None:
+    scene = sample_scenes(1)[0]
+    rollout = simulate(scene, LogReplay(scene), config=SimulationConfig(horizon_s=0.1 * (before + 40)))
+    ego, observation = rollout.history.ego, observation_of(scene)
+    states = [
+        VehicleState(
+            rear_axle_m=ego.rear_axle_m[[step]],
+            heading_rad=ego.heading_rad[[step]],
+            speed_mps=ego.velocity_mps[[step], 0],
+            acceleration_mps2=ego.acceleration_mps2[[step], 0],
+            steering_rad=np.zeros(1),
+            yaw_rate_radps=ego.yaw_rate_radps[[step]],
+        )
+        for step in range(before + 41)
+    ]
+    drive = Trajectory.of_states(states[before:])
+    past = tuple(states[:before][-driving.PAST_STATES :])
+    setting = replace(setting_of(observation), known_vehicle=ego.vehicle, known_state=states[before], known_past=past)
+    shares = ComfortLimits()._shares(Candidates.of_trajectory(drive, setting))
+    dynamics = compute_dynamics(ego)
+    assert dynamics is not None
+    still = slice(before - 11 if before == 30 else 0, None)
+    for name in ("longitudinal_acceleration_mps2", "longitudinal_jerk_mps3", "yaw_rate_radps"):
+        least, greatest = COMFORT_BOUNDS[name]
+        expected = max(getattr(dynamics, name)[still].max() / greatest, getattr(dynamics, name)[still].min() / least)
+        assert shares[name] == pytest.approx(expected, abs=0.02), name
+
+
 # The terms together
 
 
@@ -294,7 +368,8 @@ def test_the_driving_objective_is_text_that_is_read_back() -> None:
     assert len(objective.level_names) == 2
     names = re.sub(r"\(.*?\)", "", DRIVING_OBJECTIVE)  # without parameters
     assert set(re.findall(r"[a-z-]+[a-z]", names)) - {"then"} == set(TERMS)
-    assert sum(map(float, re.findall(r"(\d+) \*", DRIVING_OBJECTIVE))) == TOTAL_WEIGHT
+    nuplans = DRIVING_OBJECTIVE.removesuffix(" + 4 * road-reserve")
+    assert sum(map(float, re.findall(r"(\d+) \*", nuplans))) == TOTAL_WEIGHT
 
 
 def test_every_part_of_the_cost_is_explained() -> None:

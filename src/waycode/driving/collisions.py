@@ -164,7 +164,7 @@ def find_conflicts(
     """At-fault collisions and time to collision of K trajectories, in one pass over the overlapping boxes.
 
     Contacts that exist now do not count. The first contact with a road user decides about fault for all contacts with
-    it. A road user that is hit without fault does not count for the time to collision.
+    it. A road user that is hit without fault counts for the time to collision until then, as in nuPlan.
 
     Args:
         trajectories: K trajectories of S samples from now on.
@@ -204,11 +204,11 @@ def find_conflicts(
     at_fault &= (step[hit] > 0) & (speed[hit] > STOPPED_MPS) & (angle[hit] < BEHIND_RAD)
     # Overlaps are sorted by (trajectory, other, sample): the first of a pair is its first contact.
     pairs, first = np.unique(car[hit] * len(others) + other[hit], return_index=True)
-    blameless = np.zeros(count * len(others), np.bool_)
-    blameless[pairs[~at_fault[first]]] = True
+    blameless_from = np.full(count * len(others), np.inf)  # sample of the contact
+    blameless_from[pairs[~at_fault[first]]] = step[hit[first[~at_fault[first]]]]
     blamed = first[at_fault[first]]
     np.minimum.at(first_step, car[hit[blamed]], step[hit[blamed]].astype(np.float64))
-    close = (look > 0) & ~blameless[car * len(others) + other] & (speed > STOPPED_MPS)
+    close = (look > 0) & (step < blameless_from[car * len(others) + other]) & (speed > STOPPED_MPS)
     close &= is_relevant_for_ttc(angle, in_one_lane=one_lane, in_junction=in_junction[car, step])
     keeps_ttc[car[close]] = False
     return Conflicts(first_step=first_step, keeps_time_to_collision=keeps_ttc)

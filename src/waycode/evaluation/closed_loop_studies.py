@@ -32,7 +32,9 @@ ABLATIONS: dict[str, LatentConfig] = {
         objective=DRIVING_OBJECTIVE.replace("5 * route-progress + ", ""),
         policy=PolicyConfig(keep_bonus=0.02 * 11),  # 2 % of the sum of nuPlan's remaining weights
     ),
-    "... without edge": LatentConfig(objective=DRIVING_OBJECTIVE.replace(" + off-road", "")),
+    "... without edge": LatentConfig(
+        objective=DRIVING_OBJECTIVE.replace(" + off-road", "").replace(" + 4 * road-reserve", "")
+    ),
     "... without collision": LatentConfig(
         objective=DRIVING_OBJECTIVE.replace("at-fault-collision + ", "").replace(" + 5 * time-to-collision", "")
     ),

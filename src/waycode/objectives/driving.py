@@ -18,28 +18,42 @@ from waycode.driving.forecast import Forecast, lane_forecast
 from waycode.driving.road import STOP_LINE_MARGIN_M
 from waycode.driving.road_surface import OUTSIDE_TOLERANCE_M
 from waycode.driving.trajectory import Trajectory
+from waycode.driving.vehicle import VehicleState
 from waycode.objectives.base import BaseObjective
 from waycode.objectives.candidates import Candidates
 from waycode.objectives.comfort import comfort_verdict
 from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.objectives.verdict import Verdict
 from waycode.scene.geometry import forward
-from waycode.scene.kinematics import COMFORT_BOUNDS, MIN_STEPS, motion
+from waycode.scene.kinematics import (
+    ACCELERATION_WINDOW,
+    COMFORT_BOUNDS,
+    JERK_WINDOW,
+    MIN_STEPS,
+    YAW_RATE_WINDOW,
+    derivative_matrix,
+    motion,
+)
 
-# nuPlan's score as a cost: its multipliers first, then its weighted mean.
+# nuPlan's score as a cost: its multipliers first, then its weighted mean, and a reserve to the road's edge.
 DRIVING_OBJECTIVE = (
     "at-fault-collision + off-road + red-light + route-end then "
-    "5 * route-progress + 5 * time-to-collision + 4 * speed-limit + 2 * comfort-limits(bound_share=0.8)"
+    "5 * route-progress + 5 * time-to-collision + 4 * speed-limit + 2 * comfort-limits(bound_share=0.8) + "
+    "4 * road-reserve"
 )
-TOTAL_WEIGHT = 16.0  # sum of the weights of the second level
+TOTAL_WEIGHT = 16.0  # sum of nuPlan's weights; the reserve to the road's edge is ours
 
-_CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 2, 4  # every 2nd and 4th sample is tested, 0.2 s and 0.4 s apart at 10 Hz
+_CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 2, 2  # every 2nd sample is tested, 0.2 s apart at 10 Hz
+_OFF_ROAD_RESERVE_M = 0.02  # of nuPlan's tolerance: how far a corner may get between two tested samples
 _SPEED_AT_COLLISION_WEIGHT = 1e-3  # so small that a collision one step later is always better
 _MAX_OVERSPEED_MPS = 2.23  # nuPlan's mean overspeed at which the metric is 0
 _MIN_PROGRESS_GOAL_M = 5.0  # progress is measured against at least this distance
 _FREE_ROAD_ACCELERATION_MPS2 = 1.5  # PDM-Closed's IDM
 _MAX_RED_LIGHT_BRAKING_MPS2 = 3.5  # a red light that takes harder braking does not count
 _RED_LIGHT_TOLERANCE_M = 1.0  # subtracted from the braking distance
+_FIT_REACH = JERK_WINDOW // 2 + ACCELERATION_WINDOW // 2  # steps on which a jerk depends, to each side
+PAST_STATES = 2 * _FIT_REACH  # states before now that comfort depends on; a drive with fewer has begun less long ago
+_FULL_MARGIN_MPS = 4.0  # speed from which on the margin ahead is the whole one
 _LEAST_PROGRESS = 0.2  # nuPlan's ratio above which a drive makes progress
 _SHOWN_MPS = 0.05  # half of the last digit that sentences show
 
@@ -106,6 +120,57 @@ def _past_motion(setting: Setting) -> tuple[Float[np.ndarray, " p"], Float[np.nd
     return (velocity * forward(heading)).sum(axis=-1), heading  # the rear axle moves along the heading only
 
 
+def _share(values: Float[np.ndarray, "K S"], bounds: tuple[float, float]) -> Float[np.ndarray, " K"]:
+    """The extreme of each row as a share of its bound."""
+    least, greatest = bounds
+    return np.asarray(np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least))
+
+
+def _continued_motion(
+    drive: Trajectory, setting: Setting, past: tuple[VehicleState, ...]
+) -> dict[str, Float[np.ndarray, "K S"]]:
+    """nuPlan's comfort quantities of a drive so far and of K continuations, at the steps that these still change.
+
+    As in nuPlan's score, accelerations are those of the states, turning adds arm * (yaw rate^2 + yaw acceleration) at
+    the centre of the box, and simulated states have no lateral acceleration.
+
+    Args:
+        drive: K continuations by the bicycle model, of the rear axle; sample 0 is now.
+        setting: the agent now.
+        past: its states before now.
+    """
+    dt_s, count = setting.scene.dt_s, len(drive.heading_rad)
+    turn = np.diff(drive.heading_rad, axis=1) / dt_s  # the model moves on with the yaw rate of the sample before
+    ahead_mps2 = np.diff(drive.speed_mps, axis=1) / dt_s  # and changes its speed by the acceleration of the sample
+    so_far = [*past, setting.state]
+    acceleration, yaw_rate, heading = (
+        np.concatenate([np.tile([float(getattr(state, name)[0]) for state in so_far], (count, 1)), later], axis=1)
+        for name, later in (
+            ("acceleration_mps2", ahead_mps2),
+            ("yaw_rate_radps", np.concatenate([turn[:, 1:], turn[:, -1:]], axis=1)),
+            ("heading_rad", drive.heading_rad[:, 1:]),
+        )
+    )
+    heading = np.unwrap(heading, axis=1)
+    yaw_acceleration = np.diff(yaw_rate, axis=1, prepend=yaw_rate[:, :1]) / dt_s
+    at_centre = acceleration + setting.vehicle.rear_axle_to_centre_m * (yaw_rate**2 + yaw_acceleration)
+
+    def fit(values: Float[np.ndarray, "K n"], window: int, order: int, degree: int = 2) -> Float[np.ndarray, "K n"]:
+        matrix = derivative_matrix(values.shape[1], window=window, dt_s=dt_s, order=order, degree=degree)
+        return np.asarray(values @ matrix.T)
+
+    longitudinal = fit(at_centre, ACCELERATION_WINDOW, 0)
+    quantities = {
+        "longitudinal_acceleration_mps2": longitudinal,
+        "jerk_mps3": fit(fit(np.abs(acceleration), ACCELERATION_WINDOW, 0), JERK_WINDOW, 1),
+        "longitudinal_jerk_mps3": fit(longitudinal, JERK_WINDOW, 1),
+        "yaw_rate_radps": fit(heading, YAW_RATE_WINDOW, 1),
+        "yaw_acceleration_radps2": fit(heading, YAW_RATE_WINDOW, 2, 3),
+    }
+    settled = 0 if len(past) < PAST_STATES else len(past) - _FIT_REACH
+    return {name: values[:, settled:] for name, values in quantities.items()}
+
+
 def _end_of_centre_m(setting: Setting) -> float:
     """Arclength of the box's centre when the front bumper is at the end of the route or of the map."""
     return setting.road.end_m - setting.vehicle.length_m / 2
@@ -124,6 +189,17 @@ def _conflicts(candidates: Candidates, horizon_s: float, margin: SafetyMargin) -
         stride=_CONFLICT_STRIDE,
         dt_s=candidates.dt_s,
     )
+
+
+def _outside_m(candidates: Candidates, horizon_s: float) -> Float[np.ndarray, "K s"]:
+    """How far the outermost corner is off the drivable area at every second sample; 0 on a map without such an area."""
+    drive, setting = candidates.shared(_on_route, horizon_s), candidates.setting
+    sampled = drive.rear_axle.samples(slice(0, None, _OFF_ROAD_STRIDE))
+    if setting.road.drivable is None:
+        return np.zeros(sampled.heading_rad.shape)
+    corners = sampled.corners_m(setting.vehicle)  # [K, s, 4, 2]
+    outside = setting.road.drivable.outside_m(corners.reshape(-1, 2)).reshape(corners.shape[:3])
+    return np.asarray(outside.max(axis=-1))
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -146,10 +222,18 @@ class _DrivingTerm(BaseObjective):
 class _ConflictTerm(_DrivingTerm):
     margin_ahead_m: float = 1.0  # boxes of others are longer by this at both ends when collisions are tested
     margin_beside_m: float = 0.2  # and wider by this at both sides
+    standing_margin_m: float = 0.3  # `margin_ahead_m` of an agent that stands; it grows with the speed up to 4 m/s
 
     def _conflicts(self, candidates: Candidates) -> Conflicts:
-        margin = SafetyMargin(ahead_m=self.margin_ahead_m, beside_m=self.margin_beside_m)
-        return candidates.shared(_conflicts, self.horizon_s, margin)
+        return candidates.shared(_conflicts, self.horizon_s, self._margin(candidates.setting))
+
+    def _margin(self, setting: Setting) -> SafetyMargin:
+        """The margin ahead is for errors in a braking distance. A slow agent has less of them, and needs the space: one
+        that has stopped close behind another could never pass it."""
+        share = min(abs(float(setting.state.speed_mps[0])) / _FULL_MARGIN_MPS, 1.0)
+        standing_m = min(self.standing_margin_m, self.margin_ahead_m)
+        ahead_m = standing_m + share * (self.margin_ahead_m - standing_m)
+        return SafetyMargin(ahead_m=ahead_m, beside_m=self.margin_beside_m)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -182,18 +266,28 @@ class OffRoad(_DrivingTerm):
     """Stay on the drivable area: the share of time with a corner off it; 0 for an agent that starts off the road."""
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        drive, setting = candidates.shared(_on_route, self.horizon_s), candidates.setting
-        if setting.road.drivable is None:
-            return self._costs(np.zeros(len(candidates)), candidates)
-        sampled = drive.rear_axle.samples(slice(0, None, _OFF_ROAD_STRIDE))
-        corners = sampled.corners_m(setting.vehicle)  # [K, s, 4, 2]
-        outside = setting.road.drivable.outside_m(corners.reshape(-1, 2)).reshape(corners.shape[:3])
-        off = outside.max(axis=-1) >= OUTSIDE_TOLERANCE_M
+        off = candidates.shared(_outside_m, self.horizon_s) >= OUTSIDE_TOLERANCE_M - _OFF_ROAD_RESERVE_M
         return self._costs(np.where(off[:, 0], 0.0, off.mean(axis=1)), candidates)
 
     def _verdict(self, cost: float) -> Verdict:
         told = f"off the road for {cost * self.horizon_s:.1f} of {self.horizon_s:g} s" if cost else "stays on the road"
         return Verdict(satisfied=cost == 0, sentence=told)
+
+
+@dataclass(frozen=True, kw_only=True)
+class RoadReserve(_DrivingTerm):
+    """Keep a reserve to being off the road: how far a corner gets off the drivable area at most, as a share of 0.3 m.
+
+    `OffRoad` alone is a step at 0.3 m: a plan that just keeps to it has no way left when the next plans differ.
+    """
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        farthest_m = candidates.shared(_outside_m, self.horizon_s).max(axis=1)
+        return self._costs(np.minimum(farthest_m / OUTSIDE_TOLERANCE_M, 1.0), candidates)
+
+    def _verdict(self, cost: float) -> Verdict:
+        told = f"a corner gets {cost * OUTSIDE_TOLERANCE_M:.2f} m off the road" if cost < 1 else "leaves the road"
+        return Verdict(satisfied=cost < 1, sentence=told if cost else "stays on the road with all corners")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -306,7 +400,8 @@ class ComfortLimits(_DrivingTerm):
     """Keep to nuPlan's comfort bounds: 0 within a share of all of them, above it half the largest share, at most 1.
 
     The observed past counts where it makes the next steps uncomfortable. Unlike nuPlan's metric, which is a step of 1
-    at the bound, the cost has a slope that guides a search.
+    at the bound, the cost has a slope that guides a search. With `Setting.known_past`, the quantities are nuPlan's of
+    the drive so far and its continuation: a score of the first second, too, depends on what is driven after it.
     """
 
     bound_share: float = 1.0  # of the bounds; below 1, a reserve for what differences of speeds smooth away
@@ -326,6 +421,9 @@ class ComfortLimits(_DrivingTerm):
     def _shares(self, candidates: Candidates) -> dict[str, Float[np.ndarray, " K"]]:
         """The extreme of each quantity as a share of its bound."""
         drive = candidates.shared(_on_route, self.horizon_s).rear_axle
+        if candidates.setting.known_past is not None:
+            moves_of = _continued_motion(drive, candidates.setting, candidates.setting.known_past)
+            return {name: _share(values, COMFORT_BOUNDS[name]) for name, values in moves_of.items()}
         past_mps, past_rad = (np.tile(past, (len(candidates), 1)) for past in candidates.setting.shared(_past_motion))
         shares = {name: np.zeros(len(candidates)) for name in COMFORT_BOUNDS}
         # With the past, a change of plans shows; without it, the fit is that of a run that starts now.
@@ -333,8 +431,7 @@ class ComfortLimits(_DrivingTerm):
             speed = np.concatenate([before_mps, drive.speed_mps], axis=1)
             heading = np.concatenate([before_rad, drive.heading_rad], axis=1)
             moves = motion(speed[..., None] * forward(heading), heading, dt_s=candidates.dt_s)
-            for name, (least, greatest) in COMFORT_BOUNDS.items():
+            for name, bounds in COMFORT_BOUNDS.items():
                 values = getattr(moves, name)[:, before_mps.shape[1] :]  # what has happened cannot be avoided
-                worst = np.maximum(values.max(axis=1) / greatest, values.min(axis=1) / least)
-                shares[name] = np.maximum(shares[name], worst)
+                shares[name] = np.maximum(shares[name], _share(values, bounds))
         return shares

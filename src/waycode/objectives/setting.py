@@ -67,6 +67,9 @@ class Setting(SharedResults):
     known_state: VehicleState | None = None  # the agent's exact state; by default its track, which is float32
     known_road: Road | None = None  # the agent's road, if a caller keeps it for a whole scenario; by default computed
     known_forecast: Forecast[np.ndarray] | None = None  # of the others, for the driving terms; by default along lanes
+    known_past: tuple[VehicleState, ...] | None = (
+        None  # the agent since its drive began, at most `PAST_STATES` before now
+    )
 
     def __post_init__(self) -> None:
         tracks, now = self.scene.tracks, self.scene.current_step

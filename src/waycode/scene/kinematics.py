@@ -104,7 +104,9 @@ def _derivative(values: np.ndarray, window: int, dt_s: float, *, order: int = 1)
 
 
 @lru_cache(maxsize=256)
-def derivative_matrix(num_steps: int, *, window: int, dt_s: float, order: int = 1) -> Float[np.ndarray, "T T"]:
+def derivative_matrix(
+    num_steps: int, *, window: int, dt_s: float, order: int = 1, degree: int = 2
+) -> Float[np.ndarray, "T T"]:
     """The Savitzky-Golay derivative, which is linear, as a matrix to multiply a signal with.
 
     Ten times faster than the filter for the few trajectories of a planner, and torch can differentiate through it.
@@ -113,8 +115,9 @@ def derivative_matrix(num_steps: int, *, window: int, dt_s: float, order: int = 
         num_steps: length T of the signal.
         window: of the filter, in steps.
         dt_s: seconds between steps.
-        order: of the derivative.
+        order: of the derivative; 0 smooths.
+        degree: of the fitted polynomials.
     """
-    matrix: np.ndarray = savgol_filter(np.eye(num_steps), window, 2, deriv=order, delta=dt_s, axis=0)
+    matrix: np.ndarray = savgol_filter(np.eye(num_steps), window, degree, deriv=order, delta=dt_s, axis=0)
     matrix.flags.writeable = False  # cached, so shared
     return matrix

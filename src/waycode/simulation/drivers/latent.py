@@ -19,10 +19,12 @@ from waycode.driving import (
     Road,
     Tracker,
     Trajectory,
+    VehicleState,
     constant_velocity_forecast,
 )
 from waycode.features import SegmentedMap
 from waycode.objectives import DRIVING_OBJECTIVE, BaseObjective, Setting, TerminalVariance, parse_objective
+from waycode.objectives.driving import PAST_STATES
 from waycode.planner import Plan, Planner, View
 from waycode.simulation.drivers.pdm_score import PDM_SCORE, PdmScore
 from waycode.simulation.drivers.policy import Evaluator, Judged, PolicyConfig, choose_trajectory, is_safe
@@ -79,6 +81,7 @@ class LatentState:
     segmented_map: SegmentedMap  # the map as the model needs it, computed once
     last: Trajectory | None = None  # the rest of the last trajectory; sample 0 is now
     steps_since_search: int = 0
+    past: tuple[VehicleState, ...] = ()  # the ego since `reset`, before now; as many states as comfort depends on
     candidates: tuple[Trajectory, ...] = ()  # the best longest codes of the last search, best first; for pictures
 
 
@@ -98,9 +101,12 @@ class LatentDriver:
 
     def plan(self, state: LatentState, observation: Observation) -> tuple[Trajectory, LatentState]:
         config, began = self.config, time.perf_counter()
-        setting = self._setting(observation, state.road, forecast=self._forecast(state, observation))
+        forecast = self._forecast(state, observation)
         if config.policy is not None:
+            setting = self._setting(observation, state.road, forecast=forecast, past=state.past)
+            state = replace(state, past=(*state.past, observation.ego)[-PAST_STATES:])
             return self._plan_by_policy(state, observation, setting, config.policy, began=began)
+        setting = self._setting(observation, state.road, forecast=forecast)
         plan = self._encode(setting, state).plan(
             parse_judge(config.objective),
             depth=config.depth,
@@ -126,7 +132,12 @@ class LatentDriver:
         return None
 
     def _setting(
-        self, observation: Observation, road: Road | None = None, *, forecast: Forecast[np.ndarray] | None = None
+        self,
+        observation: Observation,
+        road: Road | None = None,
+        *,
+        forecast: Forecast[np.ndarray] | None = None,
+        past: tuple[VehicleState, ...] | None = None,
     ) -> Setting:
         return Setting(
             scene=observation.scene,
@@ -136,6 +147,7 @@ class LatentDriver:
             known_state=observation.ego,
             known_road=road,
             known_forecast=forecast,
+            known_past=past,
         )
 
     def _encode(self, setting: Setting, state: LatentState) -> View:
