@@ -237,10 +237,10 @@ def test_pdm_brakes_in_an_emergency() -> None:
 
 def test_pdm_keeps_the_road_of_the_first_step() -> None:
     driver, observation = PdmClosed(), observation_of(road_scene())
-    road = driver.reset(observation)
-    first, state = driver.plan(road, observation)
+    start = driver.reset(observation)
+    first, state = driver.plan(start, observation)
     again, after = driver.plan(state, observation)
-    assert after is state is road
+    assert after.road is state.road is start.road
     np.testing.assert_array_equal(again.position_m, first.position_m)
 
 
