@@ -48,6 +48,7 @@ from waycode.scene.geometry import forward
 from waycode.scene.kinematics import ACCELERATION_WINDOW, YAW_RATE_WINDOW, Motion, motion, within_comfort
 
 _PROGRESS_WEIGHT, _TTC_WEIGHT, _COMFORT_WEIGHT = 5.0, 5.0, 2.0
+_PROGRESS_DECIMALS = 8  # the first of equal proposals is driven: finer differences are rounding, in world coordinates
 _MIN_PROGRESS_M = 0.1  # if no proposal gets farther, all count as equal
 _ONCOMING_M, _FAR_ONCOMING_M = 2.0, 6.0  # driven beside the route's lane: half the score, none
 _BUMPER_DEPTH_M = 1e-3  # the original tests the front edge, a line
@@ -282,7 +283,7 @@ def score_proposals(
     multiplier = no_collision * _on_road(places.off_road_m, config)
     wrong = places.wrong_way_m
     multiplier = multiplier * np.select([wrong < _ONCOMING_M, wrong < _FAR_ONCOMING_M], [1.0, 0.5], default=0.0)
-    progress = np.maximum(places.progress_m, 0.0) * multiplier
+    progress = np.round(np.maximum(places.progress_m, 0.0), _PROGRESS_DECIMALS) * multiplier
     best = float(progress.max())
     share = progress / best if best > _MIN_PROGRESS_M else (multiplier > 0).astype(np.float64)
     if config.smooths_comfort:
