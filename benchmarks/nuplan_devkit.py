@@ -27,7 +27,11 @@ ORIGINAL = "original-pdm"
 def build_planner(name: str) -> Any:
     """A planner of the devkit's interface."""
     if name != ORIGINAL:
-        return WaycodePlanner(planner=DriverSpec(name=name).build(None))  # type: ignore[arg-type]
+        driver = DriverSpec(name=name).build(None)  # type: ignore[arg-type]
+        # PDM-Closed brakes for the end of its route, so it needs to see all of it, as the original does.
+        if name == "pdm-closed":
+            return WaycodePlanner(planner=driver, map_radius_m=400.0, map_renewed_m=300.0)
+        return WaycodePlanner(planner=driver)
     from nuplan.planning.simulation.trajectory.trajectory_sampling import TrajectorySampling
     from tuplan_garage.planning.simulation.planner.pdm_planner.pdm_closed_planner import PDMClosedPlanner
     from tuplan_garage.planning.simulation.planner.pdm_planner.proposal.batch_idm_policy import BatchIDMPolicy

@@ -232,15 +232,17 @@ def test_where_no_limit_is_known_one_drives_as_fast_as_others(
 def test_pdm_brakes_in_an_emergency() -> None:
     # At 4 m/s with 1 m left nothing helps but braking, and the car does so from its first step.
     observation = observation_of(road_scene(speed_mps=4.0, others=((5.5, 0.0, 0.0),)))
-    assert first_command_mps2(planned(PdmClosed(), observation), observation) == pytest.approx(-4.05, rel=0.04)
+    for config, braking_mps2 in ((PdmConfig(), -3.69), (PDM_ADAPTED, -4.05)):
+        plan = planned(PdmClosed(config=config), observation)
+        assert first_command_mps2(plan, observation) == pytest.approx(braking_mps2, rel=0.04)
 
 
 def test_pdm_keeps_the_road_of_the_first_step() -> None:
     driver, observation = PdmClosed(), observation_of(road_scene())
-    road = driver.reset(observation)
-    first, state = driver.plan(road, observation)
+    start = driver.reset(observation)
+    first, state = driver.plan(start, observation)
     again, after = driver.plan(state, observation)
-    assert after is state is road
+    assert after.road is state.road is start.road
     np.testing.assert_array_equal(again.position_m, first.position_m)
 
 

@@ -223,6 +223,7 @@ def box_overlaps(
     grown: Forecast[np.ndarray] | None = None,
     stride: int = 1,
     dt_s: float,
+    follows_forecast: bool = False,
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
     """Overlapping boxes as indices (trajectory, other, sample, look), sorted in this order.
 
@@ -236,6 +237,8 @@ def box_overlaps(
         grown: the others with enlarged boxes, which are compared at look 0; by default `others`.
         stride: every `stride`-th sample is tested.
         dt_s: time between samples.
+        follows_forecast: the others are where the forecast has them at the time looked at, as in PDM-Closed; the
+            forecast is as many samples longer.
     """
     grown = others if grown is None else grown
     steps, ahead = np.arange(0, len(ego), stride), np.array(looks)
@@ -243,6 +246,8 @@ def box_overlaps(
     centre = ego.position_m[:, steps, None] + shift_m[..., None] * forward(ego.heading_rad[:, steps])[:, :, None]
     drift_m = others.velocity_mps[:, steps, None] * (dt_s * ahead)[:, None]
     there = others.position_m[:, steps, None] + drift_m  # [J, s, L, 2]
+    if follows_forecast:
+        there = others.position_m[:, steps[:, None] + ahead]
     reach = np.hypot(vehicle.length_m, vehicle.width_m) / 2 + forecast_radius_m(grown)
     # All trajectories start in one place, so the bounding box of all of them at each time rules out most others.
     apart = np.maximum(centre.min(axis=0) - there, there - centre.max(axis=0))  # [J, s, L, 2], negative inside

@@ -16,6 +16,7 @@ class IdmConfig:
     braking_mps2: float = 2.0  # largest deceleration
     exponent: float = 10.0  # nuPlan's value
     fallback_speed_mps: float = 10.0  # target speed where no limit is known
+    bounds_desired_gap: bool = True  # a leader that gets away asks for no less than `gap_m`; nuPlan has no such bound
 
     def __post_init__(self) -> None:
         if min(self.gap_m, self.acceleration_mps2, self.braking_mps2, self.fallback_speed_mps) <= 0:
@@ -40,9 +41,8 @@ def idm_acceleration(
         config: parameters of the driver.
     """
     interaction = 2 * np.sqrt(config.acceleration_mps2 * config.braking_mps2)
-    desired_gap_m = config.gap_m + np.maximum(
-        0.0, speed_mps * config.headway_s + speed_mps * (speed_mps - leader_mps) / interaction
-    )
+    while_moving_m = speed_mps * config.headway_s + speed_mps * (speed_mps - leader_mps) / interaction
+    desired_gap_m = config.gap_m + (np.maximum(0.0, while_moving_m) if config.bounds_desired_gap else while_moving_m)
     free = (np.maximum(speed_mps, 0.0) / np.maximum(target_mps, 0.1)) ** config.exponent
     near = (desired_gap_m / np.maximum(gap_m, config.gap_m)) ** 2  # the gap as nuPlan bounds it
     acceleration = config.acceleration_mps2 * (1 - free - near)

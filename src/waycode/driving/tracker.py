@@ -92,6 +92,7 @@ class LqrTracker:
     steering_rate_weight: float = 1.0
     horizon_steps: int = 10
     jerk_penalty: float = 1e-4  # of the fit of the reference speed
+    penalises_acceleration: bool = False  # instead of jerk, as PDM-Closed's own simulation of its proposals does
     curvature_rate_penalty: float = 1e-2  # of the fit of the reference curvature
     stopping_speed_mps: float = 0.2  # if current and reference speed are not higher, the vehicle only brakes
     stopping_gain_1ps: float = 0.5  # acceleration per speed difference while stopping
@@ -143,7 +144,7 @@ class LqrTracker:
         moved = np.diff(reference.position_m, axis=1)
         heading = reference.heading_rad[:, :-1]
         along = moved[..., 0] * np.cos(heading) + moved[..., 1] * np.sin(heading)
-        return along @ _speed_smoother(along.shape[1], dt_s, self.jerk_penalty).T
+        return along @ _speed_smoother(along.shape[1], dt_s, self.jerk_penalty, self.penalises_acceleration).T
 
     def fitted_curvature(
         self, reference: Trajectory, speed_mps: Float[np.ndarray, "K M"], *, dt_s: float
@@ -246,7 +247,9 @@ def _held_and_growing(horizon_steps: int, dt_s: float) -> tuple[Float[np.ndarray
 
 
 @lru_cache(maxsize=16)
-def _speed_smoother(count: int, dt_s: float, jerk_penalty: float) -> Float[np.ndarray, "M M"]:
+def _speed_smoother(
+    count: int, dt_s: float, jerk_penalty: float, penalises_acceleration: bool
+) -> Float[np.ndarray, "M M"]:
     """The matrix from distances per step to fitted speeds; the fit is linear and does not depend on headings."""
     sums = np.tri(count) * dt_s  # unknowns: the first speed, then accelerations
     sums[:, 0] = 1.0
@@ -254,5 +257,7 @@ def _speed_smoother(count: int, dt_s: float, jerk_penalty: float) -> Float[np.nd
     jerk = np.zeros((max(count - 2, 0), count))
     rows = np.arange(len(jerk))
     jerk[rows, rows + 1], jerk[rows, rows + 2] = -1.0, 1.0
+    if penalises_acceleration:  # only the last row is a difference of two accelerations
+        jerk[rows[:-1], rows[:-1] + 2] = 0.0
     fit: Float[np.ndarray, "M M"] = np.linalg.solve(design.T @ design + jerk_penalty * jerk.T @ jerk, design.T)
     return sums @ fit

@@ -79,7 +79,7 @@ def rule_based_proposals(
     if kind == "constant-velocity":
         trajectory, _ = ConstantVelocity().plan(None, observation)
         return [evaluate.judge(Trajectory.stack([trajectory]))]
-    config = PdmConfig()
+    config = PdmConfig(smooths_route=True)  # the road that the judges use
     others = constant_velocity_forecast(
         observation.scene, observation.agent, num_steps=config.num_steps(observation.scene.dt_s), near=observation.ego
     )

@@ -39,7 +39,7 @@ _VIRTUAL = 3  # boundary_type_fid of a line that is not painted
 _STOP_SIGN, _TRAFFIC_LIGHT = 1, 2  # stop_polygon_type_fid
 _JOINT_M = 0.5
 _STOP_RADIUS_M = 1.0  # of the areas to stop in
-_CRACK_M = 1e-3  # between lanes: the devkit refuses a point that lies in two
+_CRACK_M = 1e-5  # between lanes: the devkit refuses a point that lies in two, and PDM-Closed one that lies in none
 # The devkit looks lanes and connectors, and their groups, up by number alone: no number may be in both layers.
 _FIRST_FID = {"lane_connectors": 10**7, "lane_groups_polygons": 2 * 10**7, "lane_group_connectors": 3 * 10**7}
 
@@ -133,7 +133,8 @@ def add_map(layers: MapLayers, scene: Scene, origin_m: Float[np.ndarray, " 2"]) 
     for lane, length_m in {joint.start: joint.line.length for joint in connectors if not joint.chain}.items():
         lines[lane] = substring(lines[lane], 0.0, -length_m)  # the rest is the line of its connectors
     exported = ExportedMap()
-    lane_fids = _add_lanes(layers, lanes, lines, through=through, exported=exported)
+    on_route = set() if scene.route is None else set(scene.route.lanes.tolist())
+    lane_fids = _add_lanes(layers, lanes, lines, through=through, exported=exported, on_route=on_route)
     drivable = [_polygon(ring, origin_m) for ring in scene.map.drivable_areas.as_list()]
     _add_connectors(layers, connectors, lane_fids, exported=exported, drivable=drivable)
     for area in drivable:
@@ -235,12 +236,26 @@ def _rows_of_lanes(lanes: Lanes, through: set[int]) -> list[list[int]]:
 
 
 def _add_lanes(
-    layers: MapLayers, lanes: Lanes, lines: Sequence[Any], *, through: set[int], exported: ExportedMap
+    layers: MapLayers,
+    lanes: Lanes,
+    lines: Sequence[Any],
+    *,
+    through: set[int],
+    exported: ExportedMap,
+    on_route: set[int],
 ) -> dict[int, int]:
-    """Adds groups of lanes, their boundaries and centrelines; returns the fid of each lane."""
+    """Adds groups of lanes, their boundaries and centrelines; returns the fid of each lane.
+
+    Where lanes overlap, as those that end in a junction at the map's border do, the first one keeps its area: the
+    route's lanes come first, so that none of them is cut in two, and lanes of junctions last.
+    """
+
+    def rank(row: list[int]) -> int:
+        return 0 if on_route.intersection(row) else 1 + int(lanes.in_junction[row[0]])
+
     fids: dict[int, int] = {}
     taken: list[Any] = []
-    for row in _rows_of_lanes(lanes, through):
+    for row in sorted(_rows_of_lanes(lanes, through), key=rank):
         polygons = []
         for lane in row:
             strip = shapely.buffer(lines[lane], _width_m(lanes, lane) / 2, cap_style="flat", join_style="mitre")
