@@ -7,6 +7,7 @@ import pytest
 
 from driving_scenes import DT_S, NOW, car_tracks, driven_candidates, drives_along, observation_of, road_scene
 from waycode.baselines import PdmClosed
+from waycode.baselines.pdm_closed import PDM_ADAPTED, PdmConfig
 from waycode.driving import Road, constant_velocity_forecast, lane_forecast
 from waycode.objectives import RouteEnd, RouteProgress
 from waycode.scene import GraphOrigin, Lanes, MapFeatures, Polylines, Scene, SignalState
@@ -143,13 +144,18 @@ def test_progress_beyond_the_end_of_the_route_counts_nothing_and_passing_it_cost
     assert progress[2] == progress[3]
 
 
-def test_rule_based_drivers_stop_at_the_end_of_the_map() -> None:
+@pytest.mark.parametrize(
+    ("config", "furthest_m"),
+    # The original lets its front bumper roll past the end of the route: it does not know that its tracker brakes late.
+    [(PdmConfig(), 301.0), (PDM_ADAPTED, 300.0)],
+)
+def test_rule_based_drivers_stop_at_the_end_of_the_map(config: PdmConfig, furthest_m: float) -> None:
     scene = road_scene(speed_mps=10.0, steps=NOW + 151)
     tracks = replace(scene.tracks, x_m=np.minimum(scene.tracks.x_m + np.float32(230), np.float32(299)))
-    rollout = simulate(replace(scene, tracks=tracks), PdmClosed())
+    rollout = simulate(replace(scene, tracks=tracks), PdmClosed(config=config))
     ego = rollout.history.ego
     assert ego.speed_mps[-1] < 0.3
-    assert ego.corners_m[:, :, 0].max() < 300.0
+    assert ego.corners_m[:, :, 0].max() < furthest_m
 
 
 def test_the_end_is_that_of_the_route_or_of_the_map() -> None:
