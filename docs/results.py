@@ -68,7 +68,7 @@ def page() -> str:
         "",
         "The data: `waycode data sumo --scenes 300 --seed 9600 --out data/test5`, and with the `--families` that",
         "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9601`. For the",
-        "closed loop: `waycode data sumo --scenes 320 --seed 9700 --future-s 15 --out data/test6`.",
+        "closed loop: `waycode data sumo --scenes 800 --seed 9900 --future-s 15 --out data/test8`.",
         "",
     ]
     folders = sorted(path for path in FOLDER.iterdir() if path.is_dir())
