@@ -96,8 +96,9 @@ class Model(nn.Module):
             if self.config.preview:
                 with torch.no_grad():
                     next_m = self.decoder.decode_next(cache, encoder.preview_codes, scene)  # [R, V, T, 2]
-                    distance_m = scene.tokens.of_codes(average_displacement_m(next_m, future_m, valid))
-                state = state + encoder.choice(state, future_m[:, None] - next_m, valid)
+                    row_distance_m = average_displacement_m(next_m, future_m, valid)  # [R, V]
+                    distance_m = scene.tokens.of_codes(row_distance_m)
+                state = state + encoder.choice(state, future_m[:, None] - next_m, valid, row_distance_m)
             sent.append(encoder.latents(state[:, None], scene.tokens, first=place))
             received.append(channel(sent[-1], place, distance_m))
         return torch.cat(sent, dim=1), torch.cat(received, dim=1)

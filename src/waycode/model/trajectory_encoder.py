@@ -100,21 +100,21 @@ class TrajectoryEncoder(nn.Module):
         return correction
 
     def choice(
-        self, state: Float[Tensor, "R d"], error_m: Float[Tensor, "R V T 2"], valid: Bool[Tensor, "R T"]
-    ) -> Float[Tensor, "R d"]:
+        self, state: Float[Tensor, "R d"], error_m: Float[Tensor, "R V T 2"], valid: Bool[Tensor, "R T"],
+        distance_m: Float[Tensor, "R V"],
+    ) -> Float[Tensor, "R d"]:  # fmt: skip
         """What a preview adds to the hidden state of a latent.
 
         Args:
             state: the hidden state.
             error_m: from what the latents before it and each token of the codebook decode to, to the trajectory.
             valid: where it was observed.
+            distance_m: the mean length of the error over time.
         """
-        seen = valid[:, None, :, None].to(error_m)
-        count = seen.sum(dim=(2, 3)).clamp(min=1)  # [R, 1]
-        distance_m = ((error_m * seen).norm(dim=-1).sum(dim=-1) / count).clamp(min=_NEAR_M).log()  # [R, V]
-        least = distance_m.amin(dim=1, keepdim=True)
-        nearest = _least_squares(error_m * seen, self.preview_codes)
-        added: Tensor = self.weigh(torch.cat([state, distance_m - least, least, nearest], dim=-1))
+        distance = distance_m.clamp(min=_NEAR_M).log()
+        least = distance.amin(dim=1, keepdim=True)
+        nearest = _least_squares(error_m * valid[:, None, :, None], self.preview_codes)
+        added: Tensor = self.weigh(torch.cat([state, distance - least, least, nearest], dim=-1))
         return added
 
     def latents(self, state: Float[Tensor, "R n d"], scene: SceneTokens, *, first: int = 0) -> Float[Tensor, "G n D"]:
