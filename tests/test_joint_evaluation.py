@@ -1,9 +1,11 @@
 """Evaluations of joint models: guided joint futures."""
 
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
+import torch
 
 import waycode.evaluation.consistency as consistency
 import waycode.evaluation.joint as joint
@@ -33,6 +35,16 @@ def test_guidance_and_its_refinement(monkeypatch: pytest.MonkeyPatch) -> None:
     assert refined[joint.MEAN_FDE].mean <= search[joint.MEAN_FDE].mean + 1e-4
     assert found.rows[RECORDED][joint.OVERLAP].mean == 0
     assert 2 * found.num_scenes <= found.num_agents <= 3 * found.num_scenes
+
+
+def test_the_error_is_a_mean_over_three_horizons() -> None:
+    model = tiny_model(features=FeatureConfig(), joint=True, num_tokens=3)
+    batch = next(joint.joint_batches(model, sample_scenes(4), agents_per_scene=2, on_scenes=lambda count: None))
+    late_m = batch.future_m.clone()
+    late_m[:, 50:, 0] += 8.0  # after 5 s: 0 up to the horizons of 3 and 5 s, 8 m in 30 of 80 steps up to that of 8 s
+    batch = replace(batch, valid=torch.ones_like(batch.valid))
+    error_m = batch.error_m(torch.stack([batch.future_m, late_m], dim=1))
+    assert torch.allclose(error_m, torch.tensor([0.0, 1.0]).expand(len(batch.scenes), 2), atol=1e-5)
 
 
 def test_deeper_search_comes_nearer_to_the_goals(monkeypatch: pytest.MonkeyPatch) -> None:

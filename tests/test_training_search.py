@@ -10,6 +10,7 @@ from torch import Tensor
 from tiny_model import batch_of, crowd, futures_of, sample_scenes, tiny_config, tiny_model
 from waycode.features import Batch
 from waycode.model import search_codes
+from waycode.model.autoencoder import average_displacement_m
 from waycode.model.bottleneck import quantise
 from waycode.model.trajectory_encoder import _least_squares
 from waycode.search import Codebook
@@ -163,6 +164,44 @@ def test_the_linear_guess_of_a_preview_is_exact_for_a_linear_decoder() -> None:
     found = _least_squares(error_m.view(2, 8, 80, 2), codes)
     torch.testing.assert_close(found, truth, atol=1e-3, rtol=0)
     assert torch.equal(_least_squares(torch.ones(1, 8, 80, 2), codes), torch.zeros(1, 3))  # all codes decode alike
+
+
+@pytest.mark.parametrize("joint", [False, True])
+def test_a_polished_latent_is_never_farther_from_the_trajectory(joint: bool) -> None:
+    model, batch = tiny_model(feedback=True, joint=joint), batch_of(crowd())
+    scene = model.encode_scene(batch.scene, batch.agents)
+    future, valid = futures_of(batch)
+    cache = None
+    for _ in range(2):  # at the first place, and after a prefix
+        latents = torch.rand(scene.tokens.num_codes, 3, generator=torch.Generator().manual_seed(0)) - 0.5
+        polished = model.polished(latents, cache, future, valid, scene)
+        before_m, after_m = (
+            scene.tokens.of_codes(
+                average_displacement_m(model.decoder.decode_next(cache, codes[:, None], scene), future, valid)
+            )
+            for codes in (latents, polished)
+        )
+        assert (after_m <= before_m + 1e-5).all()
+        assert (after_m < before_m - 1e-3).any()
+        assert polished.abs().max() <= 1
+        cache, _ = model.decoder.extend(cache, polished[:, None, None], scene)
+    unknown = model.polished(latents, cache, future, torch.zeros_like(valid), scene)
+    torch.testing.assert_close(unknown, latents)  # nothing was observed: nothing to move towards
+
+
+def test_polish_is_for_codes_that_are_not_rounded_to_two_levels() -> None:
+    batch = batch_of(crowd())
+    future, valid = futures_of(batch)
+    plain, polishing = tiny_model(feedback=True), tiny_model(feedback=True, polish=True)
+    polishing.load_state_dict(plain.state_dict())  # polish has no weights
+    scene = plain.encode_scene(batch.scene, batch.agents)
+    assert torch.equal(plain.encode(future, valid, scene, levels=2), polishing.encode(future, valid, scene, levels=2))
+    for levels in (3, None):
+        assert not torch.equal(
+            plain.encode(future, valid, scene, levels=levels), polishing.encode(future, valid, scene, levels=levels)
+        )
+    with pytest.raises(ValueError, match="polish is true, expected false if feedback is false"):
+        tiny_model(feedback=False, polish=True)
 
 
 def test_without_feedback_a_rounded_code_is_the_continuous_one_rounded() -> None:

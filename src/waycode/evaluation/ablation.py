@@ -32,7 +32,9 @@ FULL, PAPER = "all of ours", "paper"
 # Name of a variant -> settings that differ from the recipe, by which an addition is switched off.
 WITHOUT: dict[str, tuple[str, ...]] = {
     "no tightening noise target": ("noise.final_target_ade_m=none",),
-    "no feedback to the encoder": ("model.feedback=false",),
+    "no feedback to the encoder": ("model.feedback=false", "model.preview=false", "model.polish=false"),
+    "no preview of the next token": ("model.preview=false",),
+    "no polish of continuous codes": ("model.polish=false",),
     "no search in the loop": ("searched_share=0", "teaching_weight=0", "prior_weight=0", "model.prior=false"),
     "no teaching of the encoder": ("teaching_weight=0",),
     "no rounded share": ("noise.rounded_share=0",),
@@ -46,7 +48,6 @@ WITHOUT: dict[str, tuple[str, ...]] = {
 }
 WITH = {  # switched on
     "map correction": ("model.correction_width=64",),
-    "preview of the next token": ("model.preview=true",),
 }
 VARIANTS = (FULL, *WITHOUT, *WITH, PAPER)
 _EDGE = "edge_contact"

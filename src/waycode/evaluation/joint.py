@@ -1,8 +1,9 @@
 """Guided joint futures: every agent's goal is the last position of its recording (paper, sections 5.4, A.8 and A.9).
 
-The protocol of MotionDiffuser: search minimises the mean final error over the agents of a scene; realism is the mean
-distance from the recording. "min" is the best of the 6 futures of lowest cost in a beam of 64, "mean" is the one future
-that greedy search finds. All errors are those of whole scenes: means over their agents.
+The protocol of MotionDiffuser: search minimises the mean final error over the agents of a scene; realism is the ADE by
+WOMD's convention, a mean over the horizons 3, 5 and 8 s (the paper's is one over types of road users too). "min" is the
+best of the 6 futures of lowest cost in a beam of 64, "mean" is the one future that greedy search finds. All errors are
+those of whole scenes: means over their agents.
 
 S scenes, R rows (agents of all scenes), k futures of a scene, T steps, n tokens.
 """
@@ -18,12 +19,12 @@ from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from waycode.evaluation.guidance import RECORDED
+from waycode.evaluation.metrics import displacement_errors_m
 from waycode.evaluation.motion import MeasuredMotion
 from waycode.evaluation.realism import body_corners_m
 from waycode.evaluation.report import EvaluationError
 from waycode.features import collate, extract
 from waycode.model import Model, PrefixDecoder, SceneEmbedding
-from waycode.model.autoencoder import average_displacement_m
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
 from waycode.scene.frames import rotate
@@ -68,8 +69,12 @@ class JointBatch:
         return self.embedding.tokens.of_codes(distance)
 
     def error_m(self, mean_m: Float[Tensor, "R k T 2"]) -> Float[Tensor, "S k"]:
-        """Mean distance from the recordings of k futures of each scene."""
-        return self.embedding.tokens.of_codes(average_displacement_m(mean_m, self.future_m, self.valid))
+        """ADE of k futures of each scene: the mean over its agents and over the horizons 3, 5 and 8 s, as in WOMD."""
+        count = mean_m.shape[1]
+        future_m, valid = (recorded.repeat_interleave(count, dim=0) for recorded in (self.future_m, self.valid))
+        dt_s = self.model.config.features.dt_s
+        error_m = displacement_errors_m(mean_m.flatten(0, 1), future_m, valid, dt_s=dt_s)
+        return self.embedding.tokens.of_codes(error_m.view(-1, count))
 
     def search(self, *, depth: int, beam_width: int = 1, keep: int = 1) -> Float[Tensor, "S {keep} {depth} D"]:
         """The `keep` best codes of a search for the goals."""

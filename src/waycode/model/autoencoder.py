@@ -15,12 +15,17 @@ from waycode.model.bottleneck import quantise, quantise_straight_through
 from waycode.model.config import Bottleneck, ModelConfig
 from waycode.model.decoder import Decoder, MeanAndStd, PrefixCache, SceneEmbedding
 from waycode.model.scene_encoder import SceneEncoder
-from waycode.model.trajectory_encoder import TrajectoryEncoder
+from waycode.model.trajectory_encoder import PREVIEW_LEVELS, TrajectoryEncoder
 from waycode.search import Codebook, beam_search
 
 # What the decoder receives instead of latents [G, n, D], given the place of the first of them and, if the model has a
 # preview, the distance [G, V] of each token of the codebook in this place from the trajectory.
 Channel = Callable[[Tensor, int, Tensor | None], Tensor]
+
+# Of the polish of a continuous latent. A longer step leaves the region in which the decoder is nearly linear.
+_DIFFERENCE, _LONGEST_STEP, _STEP_SHARES = 0.2, 0.5, (0.0, 0.5, 1.0)
+_EXACT_M = 0.1  # smaller errors weigh no more than this one
+_RIDGE_M2 = 0.03  # keeps steps short in directions that hardly change the trajectory
 
 
 class Model(nn.Module):
@@ -68,16 +73,25 @@ class Model(nn.Module):
         def channel(latents: Tensor, first: int, distance_m: Tensor | None) -> Tensor:
             return latents if levels is None else quantise(latents, levels)
 
-        return self.transmit(future_m, valid, scene, channel)[1]
+        # The encoder is trained to round to two levels: which of them is better, it knows better than a local slope.
+        polish = self.config.polish and levels != PREVIEW_LEVELS
+        return self.transmit(future_m, valid, scene, channel, polish=polish)[1]
 
     def transmit(
-        self, future_m: Float[Tensor, "R T 2"], valid: Bool[Tensor, "R T"], scene: SceneEmbedding, channel: Channel
+        self,
+        future_m: Float[Tensor, "R T 2"],
+        valid: Bool[Tensor, "R T"],
+        scene: SceneEmbedding,
+        channel: Channel,
+        *,
+        polish: bool = False,
     ) -> tuple[Float[Tensor, "G N D"], Float[Tensor, "G N D"]]:
         """Latents of trajectories as they are sent, and as the decoder receives them through a channel.
 
         Args:
             future_m, valid, scene: as in `encode`.
             channel: what is received instead of latents.
+            polish: `polished` latents are sent; not in training, as no gradient passes.
         """
         encoder = self.trajectory_encoder
         states = encoder(future_m, valid, scene.tokens, encoder.blocks.scene_keys_and_values(scene.tokens.tokens))
@@ -90,18 +104,58 @@ class Model(nn.Module):
         for place, state in enumerate(states.unbind(dim=1)):
             if place > 0:
                 with torch.no_grad():
-                    cache, (mean_m, _) = self.decoder.extend(cache, received[-1][:, None], scene)
+                    cache, (mean_m, _) = self.decoder.extend(cache, received[-1].detach()[:, None], scene)
                 state = state + encoder.correction(state, future_m - mean_m[:, 0], valid, cache.state[:, 0])
             distance_m = None
             if self.config.preview:
                 with torch.no_grad():
-                    next_m = self.decoder.decode_next(cache, encoder.preview_codes, scene)  # [R, V, T, 2]
+                    codes = encoder.preview_codes.expand(scene.tokens.num_codes, -1, -1)
+                    next_m = self.decoder.decode_next(cache, codes, scene)  # [R, V, T, 2]
                     row_distance_m = average_displacement_m(next_m, future_m, valid)  # [R, V]
                     distance_m = scene.tokens.of_codes(row_distance_m)
                 state = state + encoder.choice(state, future_m[:, None] - next_m, valid, row_distance_m)
             sent.append(encoder.latents(state[:, None], scene.tokens, first=place))
+            if polish:
+                sent[-1] = self.polished(sent[-1][:, 0], cache, future_m, valid, scene)[:, None]
             received.append(channel(sent[-1], place, distance_m))
         return torch.cat(sent, dim=1), torch.cat(received, dim=1)
+
+    @torch.no_grad()
+    def polished(
+        self,
+        latents: Float[Tensor, "G D"],
+        cache: PrefixCache | None,
+        future_m: Float[Tensor, "R T 2"],
+        valid: Bool[Tensor, "R T"],
+        scene: SceneEmbedding,
+    ) -> Float[Tensor, "G D"]:
+        """Latents after a Gauss-Newton step towards the trajectories (ours); never farther from them than before.
+
+        The slope of the decoded trajectory comes from D more decodes. Steps of time are weighted by one over their
+        error, so that the step lowers the mean distance rather than its square.
+
+        Args:
+            latents: the encoder's, for the place after the cached prefix.
+            cache: what the latents before them have decoded to; None for the first place.
+            future_m, valid, scene: as in `encode`.
+        """
+        identity = torch.eye(latents.shape[1], device=latents.device)
+        nearby = latents[:, None] + torch.cat([0 * identity[:1], _DIFFERENCE * identity])  # [G, 1 + D, D]
+        nearby_m = self.decoder.decode_next(cache, nearby, scene)  # [R, 1 + D, T, 2]
+        slope_m = ((nearby_m[:, 1:] - nearby_m[:, :1]) / _DIFFERENCE).flatten(2)  # [R, D, 2 * T]
+        error_m = future_m - nearby_m[:, 0]
+        weight = valid / error_m.norm(dim=-1).clamp(min=_EXACT_M)  # [R, T]
+        weighted = slope_m * weight.repeat_interleave(2, dim=1)[:, None]
+        normal = weighted @ slope_m.mT + _RIDGE_M2 * weight.sum(dim=1)[:, None, None] * identity  # [R, D, D]
+        gain = weighted @ error_m.flatten(1)[..., None]  # [R, D, 1]
+        # Where nothing was observed there is nothing to solve.
+        system = scene.tokens.of_codes(normal) + torch.finfo(normal.dtype).tiny * identity
+        step = torch.linalg.solve(system, scene.tokens.of_codes(gain))[..., 0].clamp(-_LONGEST_STEP, _LONGEST_STEP)
+        shares = latents.new_tensor(_STEP_SHARES)[:, None]
+        tried = (latents[:, None] + shares * step[:, None]).clamp(-1, 1)  # [G, shares, D]
+        distance_m = average_displacement_m(self.decoder.decode_next(cache, tried, scene), future_m, valid)
+        best = scene.tokens.of_codes(distance_m).argmin(dim=1)
+        return tried[torch.arange(len(tried), device=best.device), best]
 
     def apply_bottleneck(
         self, latents: Float[Tensor, "G n D"], noise: Float[Tensor, "G n D"]

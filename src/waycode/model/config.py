@@ -31,6 +31,7 @@ class ModelConfig:
     encoder_layers: int = 2  # of the trajectory encoder
     feedback: bool = True  # each latent knows what those before it decode to (ours), see `TrajectoryEncoder`
     preview: bool = False  # each latent knows what every token in its place would decode to (ours), needs `feedback`
+    polish: bool = False  # a Gauss-Newton step on each latent that is not rounded to 2 levels (ours), needs `feedback`
     decoder_layers: int = 3
     relation_width: int = 32  # of embedded relative poses
     max_scene_tokens: int = 192  # map segments and road users per scene, those nearest to the modelled agents
@@ -86,6 +87,8 @@ class ModelConfig:
             raise ValueError("addressed is true, expected false if joint is false: a code of one agent has no others")
         if self.preview and not self.feedback:
             raise ValueError("preview is true, expected false if feedback is false: it follows what is decoded")
+        if self.polish and not self.feedback:
+            raise ValueError("polish is true, expected false if feedback is false: it moves one latent after the other")
         for name in ("prior", "feedback"):
             if getattr(self, name) and not self.causal:
                 raise ValueError(f"{name} is true, expected false if causal is false: it reads the states of prefixes")

@@ -144,12 +144,11 @@ class Decoder(nn.Module):
         return longer, self._trajectories(longer.state, scene)
 
     def decode_next(
-        self, cache: PrefixCache | None, codes: Float[Tensor, "V D"], scene: SceneEmbedding
+        self, cache: PrefixCache | None, tokens: Float[Tensor, "G V D"], scene: SceneEmbedding
     ) -> Float[Tensor, "R V T 2"]:
-        """Means of the trajectories of one prefix per row (None: an empty one) with each of these tokens appended."""
-        rows = torch.zeros(len(scene.velocity_mps), len(codes), dtype=torch.long, device=codes.device)
-        latents = codes.expand(scene.tokens.num_codes, -1, -1)[:, :, None]  # [G, V, 1, D]
-        return self.extend(None if cache is None else cache.select(rows), latents, scene)[1][0]
+        """Means of the trajectories of one prefix per row (None: an empty one) with each of V tokens appended."""
+        rows = torch.zeros(len(scene.velocity_mps), tokens.shape[1], dtype=torch.long, device=tokens.device)
+        return self.extend(None if cache is None else cache.select(rows), tokens[:, :, None], scene)[1][0]
 
     def append(
         self, cache: PrefixCache | None, latents: Float[Tensor, "G K n D"], scene: SceneEmbedding

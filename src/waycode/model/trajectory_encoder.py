@@ -11,7 +11,7 @@ from waycode.model.scene_encoder import SceneTokens
 from waycode.search import Codebook
 
 _POSITION_SCALE_M, _RESIDUAL_SCALE_M = 20.0, 5.0  # bring the inputs to the order of 1
-PREVIEW_LEVELS = 2  # levels of the codebook that a preview decodes
+PREVIEW_LEVELS = 2  # levels of the codebook that a preview decodes, and that codes are rounded to in training
 _NEAR_M = 0.02  # distances below this count as equal
 _RIDGE_M2 = 0.01  # keeps the least squares solution finite where a dimension changes nothing
 _FIRST_FOCUS = 4.0  # an addressed agent begins with a share of 90 % in its tokens, beside seven others

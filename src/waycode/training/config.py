@@ -122,7 +122,7 @@ def tiny() -> TrainingConfig:
 def small() -> TrainingConfig:
     """The recipe of the bundled model `sumo-small`, for two CPU cores: the paper's method and everything that helps."""
     return TrainingConfig(
-        model=ModelConfig(),
+        model=ModelConfig(preview=True, polish=True),
         # 1e-3 per step and a lax target at first, so that sigma is at its bound after 500 steps: search finds order in
         # discrete tokens. The target meets the error of noisy tokens at two thirds of the run; sigma then falls.
         noise=NoiseConfig(
@@ -130,14 +130,16 @@ def small() -> TrainingConfig:
         ),
         searched_share=0.625, teaching_weight=8.0, prior_weight=0.2, alternative_share=0.5, alternative_draws=3.0,
         path_weight=1.0, acceleration_weight=0.3, realism_weight=6.0, losses_from=0.5, learning_rate=2e-3,
-        steps=18_000, scenes_per_batch=8, agents_per_scene=12, validate_every=3_000,
+        steps=20_000, scenes_per_batch=8, agents_per_scene=12, validate_every=4_000,
     )  # fmt: skip
 
 
 def small_paper() -> TrainingConfig:
     """The paper's method alone, with the size and the budget of `small`."""
     base = small()
-    model = replace(base.model, spline_points=None, reachability=False, feedback=False, prior=False)
+    model = replace(
+        base.model, spline_points=None, reachability=False, feedback=False, preview=False, polish=False, prior=False
+    )
     return TrainingConfig(
         # Sigma begins to rise when the error falls below the target, about a tenth of the run here.
         model=model, noise=NoiseConfig(target_ade_m=1.0, gamma=0.95, delta=0.01),
@@ -152,12 +154,11 @@ def small_joint() -> TrainingConfig:
     """The recipe of the bundled model `sumo-small-joint`: one code of 12 tokens for 2 to 8 agents that interact."""
     base = small()
     return replace(
-        base, model=replace(base.model, joint=True, addressed=True, num_tokens=12),
+        base, model=replace(base.model, joint=True, addressed=True, num_tokens=12, preview=False),
         noise=replace(base.noise, final_target_ade_m=0.4),  # the mean over prefixes of which most are short
         # Another future of one agent would not fit the others' recorded ones.
         alternative_share=0.0, searched_share=0.125, teaching_weight=4.0, dropout_ratio=0.8, scenes_per_batch=8,
-        agents_per_scene=8,
-        learning_rate=1.5e-3, steps=7_000, validate_every=2_000,
+        agents_per_scene=8, collision_weight=4.0, learning_rate=1.5e-3, steps=12_000, validate_every=3_000,
     )  # fmt: skip
 
 
@@ -209,6 +210,7 @@ def additions(config: TrainingConfig) -> dict[str, bool]:
         "search in the loop": config.searched_share > 0,
         "feedback to the encoder": model.feedback,
         "preview of the next token": model.preview,
+        "polish of continuous codes": model.polish,
         "prior over codes": model.prior and config.prior_weight > 0,
         "map correction": model.correction_width > 0,
         "spline with fixed start and smooth end": model.spline_points is not None,
@@ -223,6 +225,7 @@ def additions(config: TrainingConfig) -> dict[str, bool]:
         "expected nested dropout": config.nested_dropout == NestedDropout.EXPECTED,
         "slower decay of nested dropout": config.dropout_ratio > 0.5,
         "addressed tokens": model.addressed,
+        "collision loss of joint futures": model.joint and config.collision_weight > 0,
     }
 
 
