@@ -18,6 +18,7 @@ from waycode.dataset.checks import check_dataset
 from waycode.dataset.dataset import INFO_FILE, Dataset, load_scene, write_dataset
 from waycode.dataset.files import sha256_of_file
 from waycode.dataset.storage import scenes_to_table, write_shard
+from waycode.model import Gate
 from waycode.scene import WaycodeError
 
 
@@ -84,7 +85,7 @@ class ModelFolder(Target):
 
         for joint in (False, True):
             out, model = self.folder / f"whole-{joint}", tiny_model(joint=joint)
-            save_model(out, model, sigma_max_m={1: 4.5, 2: 3.25}, card="# A model")
+            save_model(out, model, gate=Gate(sigma_max_m={1: 4.5, 2: 3.25}), card="# A model")
             width = model.config.width
             limits = {"max_distance": np.array(2.0), "max_off_lane": np.array(0.5)}
             Familiarity(mean=np.zeros(width), precision=np.eye(width), **limits).save(out)
@@ -109,7 +110,7 @@ class ModelFolder(Target):
             return refused(out, error)
         if not all(bool(value.isfinite().all()) for value in saved.model.state_dict().values()):
             raise Finding("a weight is not finite")
-        if not all(np.isfinite(value) for value in saved.sigma_max_m.values()):
+        if not all(np.isfinite(value) for value in saved.gate.sigma_max_m.values()):
             raise Finding("a threshold is not finite")
         if familiarity is not None and not all(np.isfinite(value).all() for value in vars(familiarity).values()):
             raise Finding("a number of the calibration is not finite")

@@ -24,7 +24,7 @@ def test_it_is_bundled_small_and_has_thresholds() -> None:
     assert "sumo-small" in bundled_models()
     folder = files("waycode") / "models" / "sumo-small"
     assert sum(len(file.read_bytes()) for file in folder.iterdir()) < 15_000_000
-    assert sorted(load_model("sumo-small").sigma_max_m) == [1, 2, 3]
+    assert sorted(load_model("sumo-small").gate.sigma_max_m) == [1, 2, 3]
 
 
 def test_three_tokens_found_by_search_say_what_road_users_did(errors: AgentErrors) -> None:

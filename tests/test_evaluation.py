@@ -22,9 +22,9 @@ from waycode.evaluation.reconstruction import (
     AgentErrors,
     CodeMethod,
     ReconstructionFigures,
+    calibrated_gate,
     reconstruction_errors,
     refined_reconstruction,
-    sigma_max_m,
 )
 from waycode.evaluation.reconstruction_report import (
     COVERAGES,
@@ -38,7 +38,7 @@ from waycode.evaluation.reconstruction_report import (
     risk_coverage,
 )
 from waycode.evaluation.report import EvaluationError, Provenance, chosen_indices, evenly_chosen
-from waycode.model import Model, PrefixDecoder, search_codes
+from waycode.model import Model, PrefixDecoder, Spread, search_codes
 from waycode.model.autoencoder import average_displacement_m
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
@@ -267,9 +267,13 @@ def test_thresholds_are_quantiles_of_the_spread() -> None:
     nothing = np.zeros(101, np.int64)
     errors = AgentErrors(
         types=nothing, scenes=nothing, episodes=nothing, ade_m={}, ade_2hz_m={}, fde_m={},
-        final_std_m={"greedy N_l = 2": spread},
+        final_std_m={"greedy N_l = 2": np.stack([spread, 3 * spread], axis=2)},
     )  # fmt: skip
-    assert sigma_max_m(errors) == {1: pytest.approx(0.99), 2: pytest.approx(1.98)}
+    least = calibrated_gate(errors, Spread.LEAST)
+    assert least.spread == Spread.LEAST
+    assert least.sigma_max_m == {1: pytest.approx(0.98), 2: pytest.approx(1.96)}
+    both = calibrated_gate(errors, Spread.BOTH)
+    assert both.sigma_max_m == {1: pytest.approx(0.99 * 10**0.5), 2: pytest.approx(1.98 * 10**0.5)}
 
 
 def test_report_is_complete(report: ReconstructionReport) -> None:
@@ -310,11 +314,11 @@ def test_validation_gives_figures_and_thresholds(model: Model) -> None:
     validate = ReconstructionFigures(num_scenes=2)
     dataset = bundled_dataset()
     validate.check(dataset)
-    figures, thresholds = validate(model, dataset)
+    figures, gate = validate(model, dataset)
     names = ("encoder N_l = 2", "encoder continuous", "greedy N_l = 2")
     assert list(figures) == [f"{name}/{tokens}" for name in names for tokens in (1, 2, 3)]
-    assert list(thresholds) == [1, 2, 3]
-    assert validate(model, dataset) == (figures, thresholds)
+    assert list(gate.sigma_max_m) == [1, 2, 3]
+    assert validate(model, dataset) == (figures, gate)
 
 
 def test_validation_refuses_scenes_without_tracks_to_predict(tmp_path: Path) -> None:

@@ -12,16 +12,24 @@ from safetensors.torch import load_file, save_file
 
 from tiny_model import assert_same_outputs, batch_of, crowd, outputs, reconstruct, tiny_config, tiny_model
 from waycode import WaycodeError
-from waycode.model import Bottleneck, ModelConfig, saved
+from waycode.model import Bottleneck, Gate, ModelConfig, Spread, saved
 from waycode.model.config import config_from_json
-from waycode.model.saved import CONFIG_VERSION, ModelError, bundled_models, load_model, read_config, save_model
+from waycode.model.saved import (
+    CONFIG_VERSION,
+    ModelError,
+    bundled_models,
+    load_model,
+    read_config,
+    save_model,
+    save_thresholds,
+)
 
 SIGMA_MAX_M = {1: 4.5, 2: 3.25, 3: 2.0}
 
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_model(tmp_path / "model", tiny_model(), sigma_max_m=SIGMA_MAX_M, card="# A model of straße\n")
+    save_model(tmp_path / "model", tiny_model(), gate=Gate(sigma_max_m=SIGMA_MAX_M), card="# A model of straße\n")
     return tmp_path / "model"
 
 
@@ -54,11 +62,11 @@ def refusal(folder: Path) -> str:
 @torch.no_grad()
 def test_round_trip(tmp_path: Path, variant: dict[str, Any]) -> None:
     model, batch = tiny_model(3, **variant), batch_of(crowd())
-    save_model(tmp_path, model.train(), sigma_max_m=SIGMA_MAX_M)
+    save_model(tmp_path, model.train(), gate=Gate(sigma_max_m=SIGMA_MAX_M))
     loaded = load_model(tmp_path)
     assert loaded.model.config == model.config
     assert isinstance(loaded.model.config.bottleneck, Bottleneck)
-    assert loaded.sigma_max_m == SIGMA_MAX_M
+    assert loaded.gate.sigma_max_m == SIGMA_MAX_M
     assert not loaded.model.training
     for one, other in zip(reconstruct(model, batch), reconstruct(loaded.model, batch), strict=True):
         assert torch.equal(one, other)
@@ -88,7 +96,7 @@ def test_an_older_model_is_replaced(folder: Path) -> None:
     save_model(folder, tiny_model(1, num_tokens=2))
     loaded = load_model(folder)
     assert loaded.model.config.num_tokens == 2
-    assert loaded.sigma_max_m == {}
+    assert loaded.gate.sigma_max_m == {}
     assert len(list(folder.iterdir())) == 4
 
 
@@ -154,6 +162,15 @@ def test_json_that_is_no_object(folder: Path, name: str, content: str) -> None:
 def test_thresholds_that_are_none(folder: Path, content: str) -> None:
     (folder / "thresholds.json").write_text(content)
     assert "expected sigma_max_m by number of tokens" in refusal(folder)
+
+
+def test_the_gate_of_earlier_versions_compares_the_magnitude(folder: Path) -> None:
+    (folder / "thresholds.json").write_text('{"sigma_max_m": {"1": 3}}')
+    assert load_model(folder).gate == Gate(sigma_max_m={1: 3.0}, spread=Spread.BOTH)
+    save_thresholds(folder, Gate(sigma_max_m={2: 0.5}, spread=Spread.LEAST))
+    assert load_model(folder).gate == Gate(sigma_max_m={2: 0.5}, spread=Spread.LEAST)
+    (folder / "thresholds.json").write_text('{"sigma_max_m": {"1": 3}, "spread": "most"}')
+    assert "'most' is not a valid Spread" in refusal(folder)
 
 
 @pytest.mark.parametrize("value", ["NaN", "Infinity", "-1", "1e999"])
@@ -278,7 +295,7 @@ def test_all_forms_of_a_model(folder: Path) -> None:
     (folder.parent / "training.json").write_text("{}")
     for name_or_folder in (folder, str(folder), folder.parent):
         loaded = load_model(name_or_folder)
-        assert loaded.sigma_max_m == SIGMA_MAX_M
+        assert loaded.gate.sigma_max_m == SIGMA_MAX_M
         assert loaded.card == "# A model of straße\n"
 
 

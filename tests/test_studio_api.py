@@ -10,6 +10,7 @@ from typing import Any
 
 import numpy as np
 import pytest
+import torch
 
 pytest.importorskip("fastapi", reason="the studio is not installed: pip install 'waycode[studio]'")
 
@@ -22,6 +23,7 @@ from waycode.cli import main
 from waycode.demo import bundled_dataset
 from waycode.objectives import describe_objectives
 from waycode.planner import Plan
+from waycode.planner.ranking import too_uncertain
 from waycode.studio import Studio
 
 API = "/api/v1"
@@ -113,8 +115,9 @@ def test_a_plan_is_the_one_of_the_library_with_all_its_candidates(client: TestCl
         candidates = step["candidates"]
         assert [one["rank"] for one in candidates] == list(range(step["num_candidates"]))
         assert [one["is_kept"] for one in candidates] == [one["rank"] < 2 for one in candidates]
-        limit = view.sigma_max_m[step["depth"]]
-        assert all(one["is_rejected"] == (one["final_std_m"] > limit) for one in candidates)
+        codes = view.model.codebook().codes(torch.tensor([one["tokens"] for one in candidates]))
+        rejected = too_uncertain(view.decode_many(codes), view.gate)
+        assert [one["is_rejected"] for one in candidates] == rejected.tolist()
     best = reply["search"][-1]["candidates"][0]
     assert best["tokens"] == reply["tokens"]
     assert best["x_m"] == reply["trajectory"]["x_m"][1::2]

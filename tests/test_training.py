@@ -15,7 +15,7 @@ from scenes import small_scene
 from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
 from waycode.demo import bundled_dataset
 from waycode.features import collate
-from waycode.model import Model
+from waycode.model import Gate, Model
 from waycode.model.saved import ModelError, load_model, save_model
 from waycode.scene import Scene
 from waycode.training.callbacks import RunStopped, StepReport, ValidationReport, append_row, keep_rows
@@ -62,10 +62,10 @@ def run(sample: Path) -> Run:
     return run_it
 
 
-def judge(model: Model, dataset: Dataset) -> tuple[dict[str, float], dict[int, float]]:
+def judge(model: Model, dataset: Dataset) -> tuple[dict[str, float], Gate]:
     """Stands in for the evaluation, which lies above training."""
     assert not model.training
-    return {"greedy N_l = 2/1": 1.5, "greedy N_l = 2/2": 1.25}, {1: 4.0, 2: 3.0}
+    return {"greedy N_l = 2/1": 1.5, "greedy N_l = 2/2": 1.25}, Gate(sigma_max_m={1: 4.0, 2: 3.0})
 
 
 def short(steps: int, **changes: Any) -> TrainingConfig:
@@ -312,7 +312,7 @@ def test_what_a_run_leaves_behind(tmp_path: Path, capfd: pytest.CaptureFixture[s
     assert {path.name for path in folder.iterdir()} == {
         "model.safetensors", "config.json", "thresholds.json", "MODEL_CARD.md"
     }  # fmt: skip
-    assert load_model(folder).sigma_max_m == {1: 4.0, 2: 3.0}
+    assert load_model(folder).gate.sigma_max_m == {1: 4.0, 2: 3.0}
     state = load_model(tmp_path / "run").model.state_dict()
     kept = weights_of(tmp_path / "run")
     assert all(torch.equal(value, kept[f"model.{name}"]) for name, value in state.items())

@@ -1,6 +1,7 @@
 """`waycode calibrate`: the thresholds of a model's gate, for plans and for scenes."""
 
 from dataclasses import asdict, dataclass
+from typing import Literal
 
 import tyro
 
@@ -20,7 +21,7 @@ from waycode.cli.console import (
 class Calibrate:
     """Calibrate the gate of a model, for plans and for scenes, and measure which scenes it notices as unknown.
 
-    Writes thresholds.json (the final standard deviation that 99 % of the reconstructions stay below, by number of
+    Writes thresholds.json (the final standard deviation that nearly all reconstructions stay below, by number of
     tokens) and familiarity.safetensors beside the weights. Run it again whenever the weights change.
     """
 
@@ -36,6 +37,8 @@ class Calibrate:
     """Number of scenes to draw from each dataset."""
     threads: Count = 1
     """Number of threads; small models are fastest with one."""
+    spread: Literal["least", "both"] = "least"
+    """What the gate compares at the last step: the smaller standard deviation, or the magnitude (the paper's)."""
     dry_run: Flag = False
     """Measure only, write nothing."""
     json: Flag = False
@@ -47,6 +50,7 @@ class Calibrate:
         from waycode.dataset.dataset import Dataset
         from waycode.evaluation.familiarity import calibrate
         from waycode.evaluation.reconstruction import ReconstructionFigures
+        from waycode.model import Spread
         from waycode.model.saved import find_model, save_thresholds
 
         check_at_least(2, scenes=self.scenes)
@@ -56,23 +60,24 @@ class Calibrate:
             familiarity, detections = calibrate(
                 planner, known, held_out, others, scenes=self.scenes, on_scene=lambda: advance(1)
             )
-        _, thresholds = ReconstructionFigures()(planner.model, held_out)
+        _, gate = ReconstructionFigures(spread=Spread(self.spread))(planner.model, held_out)
         path = None
         if not self.dry_run:
             path = familiarity.save(find_model(self.model))
-            save_thresholds(find_model(self.model), thresholds)
+            save_thresholds(find_model(self.model), gate)
         limits = {"max_distance": float(familiarity.max_distance), "max_off_lane": float(familiarity.max_off_lane)}
         content = {
             "model": self.model,
-            "sigma_max_m": thresholds,
+            "spread": str(gate.spread),
+            "sigma_max_m": dict(gate.sigma_max_m),
             **limits,
             "detections": [asdict(one) for one in detections],
         }
         say_result(
             {**content, "file": path and str(path)},
             detections_table(detections, **limits),
-            "final standard deviation in m that is trusted: "
-            + ", ".join(f"{value:.2f} with {count} tokens" for count, value in thresholds.items()),
+            f"final standard deviation in m ({gate.spread}) that is trusted: "
+            + ", ".join(f"{value:.2f} with {count} tokens" for count, value in gate.sigma_max_m.items()),
             "nothing written" if path is None else f"{path.parent}: thresholds.json, {path.name}",
             as_json=self.json,
         )

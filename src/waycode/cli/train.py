@@ -95,7 +95,8 @@ class Train:
 
         hardware = Hardware(accelerator=self.accelerator, devices=self.devices, precision=self.precision)
         torch.set_num_threads(self.threads or os.cpu_count() or 1)
-        figures, num_scenes = ReconstructionFigures(num_scenes=self.val_scenes), len(Dataset(self.data))
+        figures = ReconstructionFigures(num_scenes=self.val_scenes, spread=config.gate_spread)
+        num_scenes = len(Dataset(self.data))
         figures.check(Dataset(self.val))
         resumed = self.resume and self.out.exists()
         try:

@@ -17,7 +17,7 @@ from waycode.dataset.seeds import episode_of
 from waycode.evaluation.metrics import OFFICIAL_SAMPLING_S, displacement_errors_m, final_errors_m, mean_over_types
 from waycode.evaluation.report import EvaluationError, evenly_chosen
 from waycode.features import Example, collate, extract
-from waycode.model import MeanAndStd, Model, PrefixDecoder, SceneEmbedding, search_codes
+from waycode.model import Gate, MeanAndStd, Model, PrefixDecoder, SceneEmbedding, Spread, search_codes
 from waycode.model.autoencoder import average_displacement_m
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
@@ -25,8 +25,8 @@ from waycode.search import refine
 
 _BATCH_SCENES = 16  # bounds the memory; larger batches are not faster on a CPU
 # The variance gate accepts this share of the reconstructions. What is asked of a planner is rarer than what is
-# recorded, and the model is less certain of it: at 0.95 the gate rejects three of four left turns that a lane offers.
-_GATE_QUANTILE = 0.99
+# recorded, and the model is less certain of it: at 0.95 the gate rejects every third left turn that a lane offers.
+_GATE_QUANTILE = {Spread.BOTH: 0.99, Spread.LEAST: 0.98}
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -78,7 +78,7 @@ class AgentErrors:
     ade_m: dict[str, Float[np.ndarray, "R N"]]  # over every step
     ade_2hz_m: dict[str, Float[np.ndarray, "R N"]]  # over the steps that WOMD's official metrics sample
     fde_m: dict[str, Float[np.ndarray, "R N"]]
-    final_std_m: dict[str, Float[np.ndarray, "R N"]]  # predicted standard deviation at the last step
+    final_std_m: dict[str, Float[np.ndarray, "R N 2"]]  # predicted standard deviation at the last step
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -155,7 +155,7 @@ def _batch_errors(model: Model, items: list[_SceneItem], methods: tuple[CodeMeth
             [displacement_errors_m(path, future, valid, dt_s=dt_s, every_s=OFFICIAL_SAMPLING_S) for path in paths]
         )
         fde[name] = _stack([final_errors_m(path, future, valid) for path in paths])
-        std[name] = std_m[:, :, -1].norm(dim=-1).cpu().numpy()
+        std[name] = std_m[:, :, -1].cpu().numpy()
     counts = [len(item.types) for item in items]
     return AgentErrors(
         types=np.concatenate([item.types for item in items]),
@@ -229,16 +229,17 @@ class ReconstructionFigures:
     """Validation of a training run on a fixed part of the scenes; a callable as `training.run.train` expects it."""
 
     num_scenes: int = 100  # evenly spread over the dataset, the same at every validation
+    spread: Spread = Spread.LEAST  # of the gate
 
-    def __call__(self, model: Model, dataset: Dataset) -> tuple[dict[str, float], dict[int, float]]:
-        """Returns the ADE in metres by "method/tokens", and the thresholds of the variance gate (`sigma_max_m`)."""
+    def __call__(self, model: Model, dataset: Dataset) -> tuple[dict[str, float], Gate]:
+        """Returns the ADE in metres by "method/tokens", and the variance gate."""
         errors = reconstruction_errors(model, evenly_chosen(dataset, self.num_scenes), methods=_VALIDATION_METHODS)
         figures = {
             f"{name}/{tokens + 1}": mean_over_types(values[:, tokens], errors.types)
             for name, values in errors.ade_m.items()
             for tokens in range(values.shape[1])
         }
-        return figures, sigma_max_m(errors)
+        return figures, calibrated_gate(errors, self.spread)
 
     def check(self, dataset: Dataset) -> None:
         """Raises `EvaluationError` for a dataset without tracks to predict, before training begins."""
@@ -249,12 +250,16 @@ class ReconstructionFigures:
             )
 
 
-def sigma_max_m(errors: AgentErrors, *, method: str = "greedy N_l = 2") -> dict[int, float]:
-    """Thresholds of the variance gate by number of tokens: a quantile of the final standard deviation in metres.
+def calibrated_gate(errors: AgentErrors, spread: Spread, *, method: str = "greedy N_l = 2") -> Gate:
+    """The variance gate whose thresholds are a quantile of the final spread, by number of tokens.
 
     Args:
         errors: errors on validation scenes.
+        spread: what the gate compares.
         method: name of the method whose standard deviations are used.
     """
-    spread = errors.final_std_m[method]
-    return {count + 1: float(np.quantile(spread[:, count], _GATE_QUANTILE)) for count in range(spread.shape[1])}
+    by_length = spread.of(torch.from_numpy(errors.final_std_m[method])).numpy().T  # [N, R]
+    limits = {
+        count: float(np.quantile(spread_m, _GATE_QUANTILE[spread])) for count, spread_m in enumerate(by_length, start=1)
+    }
+    return Gate(sigma_max_m=limits, spread=spread)

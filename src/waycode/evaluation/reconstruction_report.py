@@ -128,7 +128,7 @@ def reconstruction_report(
     table = reconstruction_table(errors, methods=methods)
     beam_table = reconstruction_table(errors, methods=[method.name for method in BEAM_METHODS])
     risks = {
-        method: risk_coverage(errors.fde_m[method][:, -1], errors.final_std_m[method][:, -1])
+        method: risk_coverage(errors.fde_m[method][:, -1], np.linalg.norm(errors.final_std_m[method][:, -1], axis=-1))
         for method in (CONTINUOUS, ENCODER_2, GREEDY_2)
     }
     return ReconstructionReport(

@@ -3,10 +3,12 @@
 from waycode.model.autoencoder import Model, PrefixDecoder, search_codes
 from waycode.model.config import Bottleneck, ModelConfig
 from waycode.model.decoder import MeanAndStd, PrefixCache, SceneEmbedding
+from waycode.model.gate import Gate, Spread
 from waycode.model.scene_encoder import SceneTokens
 
 __all__ = [
     "Bottleneck",
+    "Gate",
     "MeanAndStd",
     "Model",
     "ModelConfig",
@@ -14,5 +16,6 @@ __all__ = [
     "PrefixDecoder",
     "SceneEmbedding",
     "SceneTokens",
+    "Spread",
     "search_codes",
 ]

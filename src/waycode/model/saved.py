@@ -18,6 +18,7 @@ from safetensors.torch import load_file, save
 from waycode.dataset.files import describe, parse_json, replace_file
 from waycode.model.autoencoder import Model
 from waycode.model.config import ModelConfig, config_from_json
+from waycode.model.gate import Gate, Spread
 from waycode.scene import WaycodeError
 
 CONFIG_VERSION = 5  # 5: feedback to the encoder; 4: one scene encoding for all agents, a prior over codes
@@ -36,19 +37,17 @@ class SavedModel:
     """A trained model with its thresholds and its card."""
 
     model: Model
-    sigma_max_m: Mapping[int, float] = field(default_factory=dict)  # variance gate, by number of tokens
+    gate: Gate = field(default_factory=Gate)
     card: str = ""  # the model card, Markdown
 
 
-def save_model(
-    folder: str | Path, model: Model, *, sigma_max_m: Mapping[int, float] | None = None, card: str = ""
-) -> None:
+def save_model(folder: str | Path, model: Model, *, gate: Gate | None = None, card: str = "") -> None:
     """Writes a model's folder; replaces an older model in it.
 
     Args:
         folder: created if needed.
         model: weights and configuration to save.
-        sigma_max_m: by number of tokens, the final standard deviation in metres above which a plan is doubtful.
+        gate: its thresholds; None: not calibrated.
         card: the model card, Markdown.
     """
     folder = Path(folder)
@@ -59,26 +58,27 @@ def save_model(
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     replace_file(folder / _WEIGHTS_FILE, lambda path: path.write_bytes(save(weights)))
     _write_json(folder / _CONFIG_FILE, {"version": CONFIG_VERSION, "model": asdict(model.config)})
-    save_thresholds(folder, sigma_max_m or {})
+    save_thresholds(folder, gate or Gate())
     replace_file(folder / _CARD_FILE, lambda path: path.write_text(card))
 
 
-def save_thresholds(folder: str | Path, sigma_max_m: Mapping[int, float]) -> Path:
+def save_thresholds(folder: str | Path, gate: Gate) -> Path:
     """Replaces the thresholds of a saved model's gate; arguments as for `save_model`."""
     path = Path(folder) / _THRESHOLDS_FILE
-    _write_json(path, {"sigma_max_m": {str(count): value for count, value in sorted(sigma_max_m.items())}})
+    limits = {str(count): value for count, value in sorted(gate.sigma_max_m.items())}
+    _write_json(path, {"spread": str(gate.spread), "sigma_max_m": limits})
     return path
 
 
 def load_model(name_or_folder: str | Path) -> SavedModel:
     """Loads a model: a bundled one by its name, or from a model's folder or a training run's folder."""
     folder = find_model(name_or_folder)
-    config, thresholds = read_config(folder / _CONFIG_FILE), _read_thresholds(folder / _THRESHOLDS_FILE)
+    config, gate = read_config(folder / _CONFIG_FILE), _read_thresholds(folder / _THRESHOLDS_FILE)
     model = _build(config, folder / _WEIGHTS_FILE)
     card = folder / _CARD_FILE
     return SavedModel(
         model=model.eval(),
-        sigma_max_m=thresholds,
+        gate=gate,
         card=card.read_text(errors="replace") if card.is_file() else "",
     )
 
@@ -162,15 +162,17 @@ def _check_sizes(config: ModelConfig, shapes: Mapping[str, Sequence[int]]) -> No
         raise ValueError(f"{sizes} have more than {least:,} weights, but there are {available:,}")
 
 
-def _read_thresholds(path: Path) -> dict[int, float]:
+def _read_thresholds(path: Path) -> Gate:
     try:
-        found = {int(count): float(value) for count, value in _read_json(path)["sigma_max_m"].items()}
+        content = _read_json(path)
+        spread = Spread(content.get("spread", Spread.BOTH))  # files of earlier versions have none
+        found = {int(count): float(value) for count, value in content["sigma_max_m"].items()}
         wrong = {count: value for count, value in found.items() if count < 1 or not 0 <= value < math.inf}
         if wrong:
             raise ValueError(f"it has {wrong}")
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{path} is damaged ({describe(error)}): expected sigma_max_m by number of tokens") from error
-    return found
+    return Gate(sigma_max_m=found, spread=spread)
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from jaxtyping import Float
 from torch import Tensor
 
-from waycode.model import MeanAndStd
+from waycode.model import Gate, MeanAndStd
 from waycode.objectives import Candidates, JointCandidates, Objective, Setting, Verdict
 from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.codes import TokenCode, as_float64
@@ -95,7 +95,7 @@ def plans_of_search(
     *,
     objective: Objective,
     asked: int,
-    limits: Mapping[int, float] | None,
+    limits: Gate | None,
     scene_doubt: str | None,
     explain: bool,
     timings_s: Mapping[str, float],
@@ -108,7 +108,7 @@ def plans_of_search(
         codes: of the entries, best first.
         objective: that was searched for.
         asked: requested number of tokens.
-        limits: thresholds of the gate; None: no gate.
+        limits: the gate; None: none.
         scene_doubt: see `View.doubt`.
         explain: compute costs by name, the trace, the log probability and whether the plans are satisfied.
         timings_s: of all plans together.
@@ -156,7 +156,7 @@ def plans_without_search(
     codes: Sequence[TokenCode],
     messages: Sequence[str],
     *,
-    limits: Mapping[int, float],
+    limits: Gate,
     scene_doubt: str | None,
     timings_s: Mapping[str, float],
 ) -> list[Plan]:
@@ -166,7 +166,7 @@ def plans_without_search(
         candidates: the decoded codes.
         codes: a code per candidate.
         messages: where each code comes from.
-        limits: thresholds of the gate, which decide on the status; may be empty.
+        limits: the gate, which decides on the status; it may have no thresholds.
         scene_doubt: see `View.doubt`.
         timings_s: of all plans together.
     """

@@ -68,7 +68,7 @@ class JointView(View):
             self.decode_many(codes),
             found,
             messages,
-            limits=self.sigma_max_m,
+            limits=self.gate,
             scene_doubt=self.doubt,
             timings_s=timings_s,
         )

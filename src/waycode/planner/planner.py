@@ -1,7 +1,7 @@
 """`Planner`: a trained model that encodes a scene once, for many cheap plans."""
 
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import overload
@@ -11,7 +11,7 @@ import torch
 
 from waycode.driving import Forecast, VehicleState, lane_forecast
 from waycode.features import SegmentedMap, collate, extract, segment_map
-from waycode.model import Model, SceneEmbedding
+from waycode.model import Gate, Model, SceneEmbedding
 from waycode.model.saved import find_model, load_model
 from waycode.objectives import Setting
 from waycode.planner.familiarity import Familiarity
@@ -32,8 +32,7 @@ class Planner:
     """A trained model with the thresholds of its gate."""
 
     model: Model
-    sigma_max_m: Mapping[int, float] = field(default_factory=dict, kw_only=True)
-    # largest accepted final standard deviation, by number of tokens; empty if the gate is not calibrated
+    gate: Gate = field(default_factory=Gate, kw_only=True)
     familiarity: Familiarity | None = field(default=None, kw_only=True)  # notices scenes of an unknown kind
 
     @staticmethod
@@ -48,13 +47,13 @@ class Planner:
         saved = load_model(name_or_folder)
         return Planner(
             saved.model.to(device).requires_grad_(False),  # refinement needs gradients of latents only
-            sigma_max_m=saved.sigma_max_m,
+            gate=saved.gate,
             familiarity=Familiarity.load(find_model(name_or_folder)),
         )
 
     def __repr__(self) -> str:
         config, count = self.model.config, sum(parameter.numel() for parameter in self.model.parameters())
-        gate = "calibrated" if self.sigma_max_m else "not calibrated"
+        gate = "calibrated" if self.gate.sigma_max_m else "not calibrated"
         scenes = "calibrated" if self.familiarity is not None else "not calibrated"
         return (
             f"Planner: {count:,} parameters on {self.device}, {config.num_tokens} tokens of {config.token_dim} "
@@ -177,7 +176,7 @@ class Planner:
         return [
             View(
                 model=self.model,
-                sigma_max_m=self.sigma_max_m,
+                gate=self.gate,
                 familiarity=self.familiarity,
                 setting=setting,
                 embedding=embedding.only(row) if len(settings) > 1 else embedding,
@@ -199,7 +198,7 @@ class Planner:
         settings = tuple(Setting(scene=scene, agent=track, device=self.device) for track in tracks)
         embedding, encode_s = self._embed(scene, settings, segmented_map)
         return JointView(
-            model=self.model, sigma_max_m=self.sigma_max_m, setting=settings[0], settings=settings,
+            model=self.model, gate=self.gate, setting=settings[0], settings=settings,
             embedding=embedding, encode_s=encode_s,
         )  # fmt: skip
 

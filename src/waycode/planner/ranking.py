@@ -1,6 +1,6 @@
 """How a search ranks candidates: the checked costs of an objective, its gradient for refinement, and the gate."""
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any
 
 import numpy as np
@@ -8,8 +8,9 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
+from waycode.model import Gate, Spread
 from waycode.objectives import BaseObjective, Objective, parse_objective
-from waycode.objectives.candidates import AnyCandidates
+from waycode.objectives.candidates import AnyCandidates, JointCandidates
 from waycode.planner.plan import PlannerError
 from waycode.search import as_levels
 
@@ -83,28 +84,38 @@ def descent_cost(objective: Objective) -> Callable[[AnyCandidates], Tensor]:
     return cost
 
 
-def gate_limits(sigma_max_m: Mapping[int, float], depth: int) -> Mapping[int, float]:
-    """The thresholds of the gate; raises if one is missing for up to `depth` tokens."""
-    missing = sorted(set(range(1, depth + 1)) - set(sigma_max_m))
+def checked_gate(gate: Gate, depth: int) -> Gate:
+    """The gate; raises if a threshold is missing for up to `depth` tokens."""
+    missing = sorted(set(range(1, depth + 1)) - set(gate.sigma_max_m))
     if missing:
         raise PlannerError(
             f"the model has no threshold of uncertainty (sigma_max_m) for {missing} tokens; "
-            f"available: {sorted(sigma_max_m) or 'none'}; plan with gate=False, or give the planner thresholds"
+            f"available: {sorted(gate.sigma_max_m) or 'none'}; plan with gate=False, or give the planner thresholds"
         )
-    return sigma_max_m
+    return gate
 
 
-def too_uncertain(candidates: AnyCandidates, limits: Mapping[int, float]) -> Bool[Tensor, " K"]:
-    """The gate: final standard deviation above that of nearly all reconstructions (paper, section 4), or NaN."""
-    return ~(candidates.final_std_m <= limits[candidates.num_tokens])
+def too_uncertain(candidates: AnyCandidates, limits: Gate) -> Bool[Tensor, " K"]:
+    """The gate: final spread above that of nearly all reconstructions (paper, section 4), or NaN."""
+    return ~(final_spread_m(candidates, limits) <= limits.sigma_max_m[candidates.num_tokens])
 
 
-def uncertainty_reason(candidates: AnyCandidates, index: int, limits: Mapping[int, float] | None) -> str | None:
+def final_spread_m(candidates: AnyCandidates, gate: Gate) -> Float[Tensor, " K"]:
+    """What the gate compares; of several agents, that of the one that the model is least certain of."""
+    agents = candidates.agents if isinstance(candidates, JointCandidates) else (candidates,)
+    return torch.stack([gate.spread.of(one.std_m[:, -1]) for one in agents]).amax(dim=0)
+
+
+def uncertainty_reason(candidates: AnyCandidates, index: int, limits: Gate | None) -> str | None:
     """Why the gate rejects a single candidate; None if it does not, or if there is no threshold."""
-    limit, spread = (limits or {}).get(candidates.num_tokens), float(candidates.final_std_m[index])
-    if limit is None or spread <= limit:
+    limit = None if limits is None else limits.sigma_max_m.get(candidates.num_tokens)
+    if limits is None or limit is None:
         return None
-    return f"its final standard deviation is {spread:.2f} m, above the limit of {limit:.2f} m"
+    spread = float(final_spread_m(candidates.select(slice(index, index + 1)), limits)[0])
+    if spread <= limit:
+        return None
+    which = "final standard deviation" if limits.spread is Spread.BOTH else "smaller final standard deviation"
+    return f"its {which} is {spread:.2f} m, above the limit of {limit:.2f} m"
 
 
 def cost_levels(objective: Objective, candidates: AnyCandidates) -> Float[Tensor, "K M"]:

@@ -1,13 +1,14 @@
 """Refinement of a found code: gradient steps on its latents, of which the best visited ones are kept."""
 
 import math
-from collections.abc import Callable, Mapping
+from collections.abc import Callable
 from dataclasses import dataclass
 
 import torch
 from jaxtyping import Float
 from torch import Tensor
 
+from waycode.model import Gate
 from waycode.objectives import BaseObjective, Objective
 from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.ranking import cost_levels, descent_cost, too_uncertain
@@ -31,7 +32,7 @@ def best_visited(
     start: Float[Tensor, "n D"],
     *,
     steps: int,
-    limits: Mapping[int, float] | None,
+    limits: Gate | None,
     deadline_s: float | None,
     clock: Callable[[], float],
 ) -> VisitedBest:
@@ -42,7 +43,7 @@ def best_visited(
         objective: the cost. If it is lexicographic, the sum of its differentiable levels is descended.
         start: the latents of the found code.
         steps: number of gradient steps.
-        limits: the gate's thresholds by number of tokens; latents above rank last. None: no gate.
+        limits: the gate; latents above rank last. None: no gate.
         deadline_s, clock: see `waycode.search.refine`.
     """
     descend = descent_cost(objective)

@@ -1,12 +1,11 @@
 """The search of a view: over the decoder's prefixes, ranked by an objective and the gate."""
 
-from collections.abc import Mapping
 from functools import partial
 from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from waycode.model import PrefixCache, PrefixDecoder
+from waycode.model import Gate, PrefixCache, PrefixDecoder
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import Objective
 from waycode.objectives.candidates import AnyCandidates
@@ -24,7 +23,7 @@ def search_view(
     *,
     beam_width: int,
     levels: int,
-    limits: Mapping[int, float] | None,
+    limits: Gate | None,
     by_certainty: bool,
     deadline_s: float | None,
 ) -> tuple[SearchResult[AnyCandidates], list[AnyCandidates]]:
@@ -33,7 +32,7 @@ def search_view(
     Args:
         view: the encoded scene.
         objective, depth, beam_width, levels, by_certainty, deadline_s: as for `View.plan`.
-        limits: thresholds of the gate by number of tokens; None: no gate.
+        limits: the gate; None: no gate.
     """
     decode = PrefixDecoder(view.model, view.embedding)
     seen: list[AnyCandidates] = []

@@ -4,7 +4,7 @@ Axes: K candidates, W beam entries, n tokens, D dimensions of a token, M cost le
 """
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from functools import cached_property, partial
 from typing import Any
@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.model import MeanAndStd, Model, SceneEmbedding
+from waycode.model import Gate, MeanAndStd, Model, SceneEmbedding
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import Candidates, Objective, Setting, TerminalVariance
 from waycode.planner.assembly import candidates_in, plan_of, plans_of_search, plans_without_search
@@ -26,9 +26,9 @@ from waycode.planner.plan import Plan, PlannerError, PlanStatus
 from waycode.planner.prior import CodePrior, draw, most_likely
 from waycode.planner.ranking import (
     as_function,
+    checked_gate,
     cost_levels,
     descent_cost,
-    gate_limits,
     named_costs,
     uncertainty_reason,
 )
@@ -45,7 +45,7 @@ class View:
     """A scene as the model has encoded it for one agent. Immutable: all plans share it."""
 
     model: Model
-    sigma_max_m: Mapping[int, float]  # the gate: largest accepted final standard deviation, by number of tokens
+    gate: Gate
     familiarity: Familiarity | None = None  # notices scenes of an unknown kind; None if it is not calibrated
     setting: Setting  # the agent and its surroundings
     embedding: SceneEmbedding  # the encoded scene, with the decoder's keys and values
@@ -159,7 +159,7 @@ class View:
             )
         if deadline_s is not None and not deadline_s >= 0:
             raise PlannerError(f"deadline_s is {deadline_s}, expected a number of seconds of at least 0")
-        limits, began = gate_limits(self.sigma_max_m, depth) if gate else None, self.clock()
+        limits, began = checked_gate(self.gate, depth) if gate else None, self.clock()
         found, seen = search_view(
             self, objective, depth, beam_width=beam_width, levels=levels, limits=limits, by_certainty=by_certainty,
             deadline_s=deadline_s,
@@ -183,7 +183,7 @@ class View:
         """
         if self.model.config.prior:
             return self.most_likely(count, depth=depth)
-        depth, gate = self._checked_count(count, depth), bool(self.sigma_max_m)
+        depth, gate = self._checked_count(count, depth), bool(self.gate.sigma_max_m)
         return self.beam(TerminalVariance(), count=count, beam_width=count, depth=depth, gate=gate)
 
     def most_likely(self, count: int, *, depth: int | None = None) -> list[Plan]:
@@ -260,7 +260,7 @@ class View:
         if steps < 0:
             raise PlannerError(f"steps is {steps}, expected at least 0")
         began, objective = self.clock(), as_function(objective)
-        limits = gate_limits(self.sigma_max_m, plan.depth) if gate else None
+        limits = checked_gate(self.gate, plan.depth) if gate else None
         found = best_visited(
             self._decoded, objective, self._tensor(plan.latents), steps=steps, limits=limits, deadline_s=deadline_s,
             clock=self.clock,
@@ -307,7 +307,7 @@ class View:
         timings_s = {"encode": self.encode_s, "decode": self.clock() - began}
         told = ["decoded as asked"]
         return plans_without_search(
-            candidates, [code], told, limits=self.sigma_max_m, scene_doubt=self.doubt, timings_s=timings_s
+            candidates, [code], told, limits=self.gate, scene_doubt=self.doubt, timings_s=timings_s
         )[0]
 
     @torch.no_grad()
@@ -365,7 +365,7 @@ class View:
         timings_s = {"encode": self.encode_s, "decode": self.clock() - began}
         found = [rounded_code(code, PRIOR_LEVELS) for code in codes]
         return plans_without_search(
-            candidates, found, messages, limits=self.sigma_max_m, scene_doubt=self.doubt, timings_s=timings_s
+            candidates, found, messages, limits=self.gate, scene_doubt=self.doubt, timings_s=timings_s
         )
 
     def _checked_depth(self, depth: int | None) -> int:

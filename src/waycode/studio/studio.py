@@ -201,7 +201,7 @@ def _model_reply(name: str, planner: Planner) -> ModelReply:
         token_dim=config.token_dim,
         has_prior=config.prior,
         horizon_s=config.features.future_steps * config.features.dt_s,
-        sigma_max_m=dict(planner.sigma_max_m),
+        sigma_max_m=dict(planner.gate.sigma_max_m),
     )
 
 

@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.files import parse_json, replace_file
-from waycode.model import Model
+from waycode.model import Gate, Model
 from waycode.model.saved import save_model
 from waycode.training.card import Effort, TrainingData, model_card
 from waycode.training.data import SceneData
@@ -27,7 +27,7 @@ _SHOWN_DIGITS = 6
 _MAX_DIGITS = 12  # of the number of a step
 
 # From a model and the validation scenes to figures named `column/tokens`, and the thresholds of the variance gate.
-Validate = Callable[[Model, Dataset], tuple[dict[str, float], dict[int, float]]]
+Validate = Callable[[Model, Dataset], tuple[dict[str, float], Gate]]
 
 
 class RunStopped(Exception):  # noqa: N818 (no error: the user requested it)
@@ -157,7 +157,7 @@ class Validation(Callback):
         if step % config.validate_every != 0 and step != config.steps:
             return
         with torch.no_grad():
-            figures, thresholds = self.validate(model.eval(), self.dataset)
+            figures, gate = self.validate(model.eval(), self.dataset)
         model.train()
         report = ValidationReport(step=step, sigma=module.sigma, minutes=effort.seconds / 60, figures=figures)
         row = {"step": step, "sigma": report.sigma, "minutes": report.minutes, **figures}
@@ -167,7 +167,7 @@ class Validation(Callback):
             config, self.data, step=step, sigma=module.sigma, num_parameters=model.num_parameters, effort=effort,
             figures=figures,
         )  # fmt: skip
-        save_model(self.model_folder, model, sigma_max_m=thresholds, card=card)
+        save_model(self.model_folder, model, gate=gate, card=card)
         _log(trainer, {_tag(name): value for name, value in figures.items()})
         self.on_report(report)
 

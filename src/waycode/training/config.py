@@ -11,7 +11,7 @@ import numpy as np
 
 from waycode.dataset.dataset import Dataset
 from waycode.features import FeatureConfig
-from waycode.model import ModelConfig
+from waycode.model import ModelConfig, Spread
 from waycode.model.config import config_from_json
 from waycode.scene import WaycodeError
 
@@ -75,6 +75,7 @@ class TrainingConfig:
     weight_decay: float = 0.02
     warm_up: float = 0.05  # share of the steps; then a cosine down to zero. 0: constant rate
     clip_norm: float = 1.0  # of the gradient
+    gate_spread: Spread = Spread.BOTH  # what the variance gate of the model compares; the paper's is BOTH
     mirror: bool = True  # mirrors half of the examples (ours)
     balance: bool = True  # draws rare manoeuvres and types more often (ours)
     # Share of the scenes whose tokens are those that greedy search finds, instead of the encoder's (ours). The decoder
@@ -129,7 +130,8 @@ def small() -> TrainingConfig:
             target_ade_m=6.0, final_target_ade_m=0.25, gamma=0.9, delta=0.01, max_sigma=0.5, rounded_share=0.4
         ),
         searched_share=0.625, teaching_weight=8.0, prior_weight=0.2, alternative_share=0.5, alternative_draws=3.0,
-        path_weight=1.0, acceleration_weight=0.3, realism_weight=6.0, losses_from=0.5, learning_rate=2e-3,
+        path_weight=1.0, acceleration_weight=0.3, realism_weight=6.0, losses_from=0.5, gate_spread=Spread.LEAST,
+        learning_rate=2e-3,
         steps=20_000, scenes_per_batch=8, agents_per_scene=12, validate_every=4_000,
     )  # fmt: skip
 
@@ -211,6 +213,7 @@ def additions(config: TrainingConfig) -> dict[str, bool]:
         "feedback to the encoder": model.feedback,
         "preview of the next token": model.preview,
         "polish of continuous codes": model.polish,
+        "gate by the smaller standard deviation": config.gate_spread == Spread.LEAST,
         "prior over codes": model.prior and config.prior_weight > 0,
         "map correction": model.correction_width > 0,
         "spline with fixed start and smooth end": model.spline_points is not None,

@@ -36,7 +36,7 @@ class SimulatedCost:
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, "K M"]:
         found = self.evaluate.judge(candidates.trajectory)
-        certain = ~too_uncertain(candidates, self.view.sigma_max_m).cpu().numpy()
+        certain = ~too_uncertain(candidates, self.view.gate).cpu().numpy()
         if certain.any():
             self.judged.append(found.select(certain))
         return torch.from_numpy(found.levels)
