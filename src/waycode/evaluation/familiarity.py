@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from waycode.dataset.dataset import Dataset
-from waycode.planner import Planner, PlannerError, recorded_agents
+from waycode.planner import Planner, PlannerError, View, recorded_agents
 from waycode.planner.familiarity import Familiarity, SceneMeasures, measure_scene
 from waycode.scene import MapFeatures, Polylines, Scene, Signals
 from waycode.scene.frames import rotate
@@ -44,12 +44,15 @@ class Detection:
 def measure_scenes(
     planner: Planner, scenes: Iterable[Scene], *, on_scene: Callable[[], None] = lambda: None
 ) -> list[SceneMeasures]:
-    """The measures of up to two agents of each scene."""
+    """The measures of up to two agents of each scene; a joint model encodes them together."""
     measures = []
     for scene in scenes:
-        for agent in recorded_agents(scene)[:_AGENTS_PER_SCENE]:
-            view = planner.encode(scene, agent)
-            measures.append(measure_scene(view.embedding, view.setting))
+        agents = recorded_agents(scene)[:_AGENTS_PER_SCENE]
+        if planner.model.config.joint:
+            views: list[View] = [planner.encode(scene, agents=agents)] if agents else []
+        else:
+            views = [planner.encode(scene, agent) for agent in agents]
+        measures += [measure_scene(view.embedding, view.setting) for view in views]
         on_scene()
     return measures
 

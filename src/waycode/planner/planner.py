@@ -198,7 +198,7 @@ class Planner:
         settings = tuple(Setting(scene=scene, agent=track, device=self.device) for track in tracks)
         embedding, encode_s = self._embed(scene, settings, segmented_map)
         return JointView(
-            model=self.model, gate=self.gate, setting=settings[0], settings=settings,
+            model=self.model, gate=self.gate, familiarity=self.familiarity, setting=settings[0], settings=settings,
             embedding=embedding, encode_s=encode_s,
         )  # fmt: skip
 
