@@ -1,22 +1,30 @@
 """Evaluations of joint models: guided joint futures."""
 
 from dataclasses import replace
+from functools import partial
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import pytest
 import torch
 
+import waycode as wc
 import waycode.evaluation.consistency as consistency
 import waycode.evaluation.joint as joint
 import waycode.evaluation.joint_report as joint_report
+import waycode.evaluation.yielding as yielding
 from driving_scenes import sample_scenes
+from scenes import small_scene
 from tiny_model import tiny_model
 from waycode.demo import bundled_dataset
 from waycode.evaluation.guidance import RECORDED
-from waycode.evaluation.pictures import save_joint
+from waycode.evaluation.pictures import save_joint, save_yielding
 from waycode.evaluation.report import EvaluationError, Provenance
+from waycode.evaluation.yielding import Yielding, best_example, crossing_pair
 from waycode.features import FeatureConfig
+from waycode.planner import Planner
+from waycode.scene import Scene
 
 
 def report(name: str, **changes: Any) -> joint_report.JointReport:
@@ -39,7 +47,11 @@ def test_guidance_and_its_refinement(monkeypatch: pytest.MonkeyPatch) -> None:
 
 def test_the_error_is_a_mean_over_three_horizons() -> None:
     model = tiny_model(features=FeatureConfig(), joint=True, num_tokens=3)
-    batch = next(joint.joint_batches(model, sample_scenes(4), agents_per_scene=2, on_scenes=lambda count: None))
+    batch = next(
+        joint.joint_batches(
+            model, sample_scenes(4), choose=partial(joint.interacting, count=2), on_scenes=lambda _: None
+        )
+    )
     late_m = batch.future_m.clone()
     late_m[:, 50:, 0] += 8.0  # after 5 s: 0 up to the horizons of 3 and 5 s, 8 m in 30 of 80 steps up to that of 8 s
     batch = replace(batch, valid=torch.ones_like(batch.valid))
@@ -75,6 +87,39 @@ def test_agents_without_a_goal(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) 
     assert found.file_name == "joint-consistency-3-agents.json"
     save_joint(found, tmp_path / "picture.png")
     assert (tmp_path / "picture.png").stat().st_size > 10_000
+
+
+def crossing_scene(*, walker_x_m: float = 20.0) -> Scene:
+    """The car of `small_scene` drives along x at 5 m/s, the pedestrian walks over its way at `walker_x_m`."""
+    scene = small_scene(num_steps=82)
+    time_s = (np.arange(82, dtype=np.float32) - 1) * 0.1
+    x_m, y_m = scene.tracks.x_m.copy(), scene.tracks.y_m.copy()
+    x_m[0], y_m[0] = 5 * time_s, 0
+    x_m[1], y_m[1] = walker_x_m, time_s - 4
+    return replace(scene, tracks=replace(scene.tracks, x_m=x_m, y_m=y_m))
+
+
+def test_the_pair_whose_ways_cross() -> None:
+    assert crossing_pair(crossing_scene()) == [1, 0]
+    assert crossing_pair(crossing_scene(walker_x_m=4.0)) == []  # too near to the car
+    assert crossing_pair(crossing_scene(walker_x_m=60.0)) == []  # beyond the end of the drive
+
+
+def test_a_vehicle_beside_a_pedestrian_who_crosses_or_stays(monkeypatch: pytest.MonkeyPatch, tmp_path: Path) -> None:
+    monkeypatch.setattr(joint, "BEAM_WIDTH", 4)
+    scene, model = wc.load_scene("sample-crossings", 10), tiny_model(features=FeatureConfig(), joint=True, num_tokens=3)
+    provenance = Provenance.of(bundled_dataset(), model="tiny")
+    found = joint_report.joint_report("joint-yielding", model, [scene, *sample_scenes(2)], provenance=provenance)
+    assert (found.num_scenes, found.num_agents) == (1, 2)  # the other scenes have no such pair
+    assert list(found.rows) == [yielding.CROSSES, yielding.STAYS]
+    for measures in found.rows.values():
+        assert measures[yielding.VEHICLE_DRIVES].mean > 0
+    save_joint(found, tmp_path / "chart.png")
+    pair = crossing_pair(scene)
+    save_yielding(Yielding.of(Planner(model), scene, (pair[0], pair[1])), tmp_path / "example.png")
+    for name in ("chart.png", "example.png"):
+        assert (tmp_path / name).stat().st_size > 10_000
+    assert best_example(Planner(model), sample_scenes(2)) is None
 
 
 def test_a_model_with_a_code_per_agent_is_refused() -> None:

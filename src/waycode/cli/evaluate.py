@@ -19,7 +19,7 @@ from waycode.cli.console import (
     say_result,
 )
 from waycode.cli.forecast import evaluate_forecast
-from waycode.cli.joint import evaluate_joint
+from waycode.cli.joint import JOINT_EVALUATIONS, evaluate_joint
 from waycode.simulation.names import DriverName, TrafficKind
 
 if TYPE_CHECKING:
@@ -52,7 +52,8 @@ class Evaluate:
     joint-guidance, depth-sweep, search-vs-optimisation: of a joint model, how near the joint futures that search finds
     for the goals of all agents are to the recording (section 5.4); the same for 1, 2, ... tokens; and compared with
     gradient steps from random codes. joint-consistency: one agent alone has a goal, which moves; whether the others
-    follow, and whether they overlap with it. Each writes a .json and a .png under its name.
+    follow, and whether they overlap with it. joint-yielding: a pedestrian alone has a goal, beyond the way of a vehicle
+    or where it stands; what the vehicle does. Each writes a .json and a .png under its name.
 
     closed-loop, closed-loop-ablation, paper-ablation, proposals: how well planners drive (see `waycode simulate`): all
     planners compared, in replayed and in reactive traffic; latent search with other depths, beams and objectives; the
@@ -76,6 +77,7 @@ class Evaluate:
             "route",
             "joint-guidance",
             "joint-consistency",
+            "joint-yielding",
             "depth-sweep",
             "search-vs-optimisation",
             "closed-loop",
@@ -134,7 +136,7 @@ class Evaluate:
             result, tables, files = self._reconstruction(model, dataset, provenance)
         elif self.what == "forecast":
             result, tables, files = evaluate_forecast(model, dataset, provenance, scenes=self.scenes, out=self.out)
-        elif self.what in ("joint-guidance", "joint-consistency", "depth-sweep", "search-vs-optimisation"):
+        elif self.what in JOINT_EVALUATIONS:
             result, tables, files = evaluate_joint(
                 self.what, model, dataset, provenance, scenes=self.scenes, agents=self.agents, out=self.out
             )  # fmt: skip

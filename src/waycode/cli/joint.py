@@ -1,4 +1,4 @@
-"""`waycode eval joint-guidance`, `joint-consistency`, `depth-sweep`, `search-vs-optimisation`: joint models."""
+"""`waycode eval joint-guidance`, `joint-consistency`, `joint-yielding`, `depth-sweep`, ...: joint models."""
 
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -11,6 +11,9 @@ if TYPE_CHECKING:
     from waycode.dataset.dataset import Dataset
     from waycode.evaluation.report import Provenance
     from waycode.model import Model
+
+
+JOINT_EVALUATIONS = ("joint-guidance", "joint-consistency", "joint-yielding", "depth-sweep", "search-vs-optimisation")
 
 
 def evaluate_joint(
@@ -36,8 +39,10 @@ def evaluate_joint(
     """
     from waycode.cli.tables import joint_table
     from waycode.evaluation.joint_report import joint_report
-    from waycode.evaluation.pictures import save_joint
+    from waycode.evaluation.pictures import save_joint, save_yielding
     from waycode.evaluation.report import chosen_indices, evenly_chosen
+    from waycode.evaluation.yielding import best_example
+    from waycode.planner import Planner
 
     with progress_bar("searching", len(chosen_indices(len(dataset), scenes))) as advance:
         report = joint_report(
@@ -48,4 +53,7 @@ def evaluate_joint(
     if out is not None:
         report.write(out)
         save_joint(report, out / files[1])
+        if name == "joint-yielding" and (example := best_example(Planner(model), evenly_chosen(dataset, scenes))):
+            files.append("joint-yielding-example.png")
+            save_yielding(example, out / files[-1])
     return report.as_json(), joint_table(report), files

@@ -381,6 +381,8 @@ def joint_table(report: "JointReport") -> RenderableType:
         caption = (
             "guided: the agent with a goal; overlap recorded: if the others kept their recording; ±: half of the 95 %"
         )
+    if report.name == "joint-yielding":
+        caption = "guided: the pedestrian; overlap otherwise: if the vehicle did what it does for the other goal"
     table = _table(title, "", *(name.replace("_", " ") for name in names), caption=caption)
     for method, measures in report.rows.items():
         cells = [_interval(measures[name], digits=3) if name in measures else "-" for name in names]

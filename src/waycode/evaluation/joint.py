@@ -121,14 +121,14 @@ class JointBatch:
 
 
 def joint_batches(
-    model: Model, scenes: Iterable[Scene], *, agents_per_scene: int, on_scenes: Callable[[int], None]
+    model: Model, scenes: Iterable[Scene], *, choose: Callable[[Scene], list[int]], on_scenes: Callable[[int], None]
 ) -> Iterator[JointBatch]:
-    """Scenes in batches, each with the first track to predict and those that interact with it.
+    """Scenes in batches, each with some of its agents.
 
     Args:
         model: a joint model.
-        scenes: with recorded futures; scenes in which nobody interacts are left out.
-        agents_per_scene: at most.
+        scenes: with recorded futures; scenes in which no two agents are chosen are left out.
+        choose: tracks of a scene, such as `interacting`.
         on_scenes: called with the number of scenes read.
     """
     if not model.config.joint:
@@ -137,10 +137,7 @@ def joint_batches(
     while batch := list(islice(remaining, _BATCH_SCENES)):
         chosen = []
         for scene in batch:
-            recorded = recorded_agents(scene)
-            agents = interacting_tracks(scene, recorded[0], count=agents_per_scene) if recorded else []
-            future = scene.tracks.valid[:, scene.current_step + 1 :]
-            agents = [agent for agent in agents if future[agent].any()]
+            agents = choose(scene)
             if len(agents) > 1:
                 chosen.append((scene, agents))
         if chosen:
@@ -158,6 +155,14 @@ def joint_batches(
                 valid=tensors.future_valid[rows],
             )
         on_scenes(len(batch))
+
+
+def interacting(scene: Scene, *, count: int) -> list[int]:
+    """The first track to predict and those that come nearest to it: up to `count` in all that were recorded."""
+    recorded = recorded_agents(scene)
+    agents = interacting_tracks(scene, recorded[0], count=count) if recorded else []
+    future = scene.tracks.valid[:, scene.current_step + 1 :]
+    return [agent for agent in agents if future[agent].any()]
 
 
 def joint_guidance(batch: JointBatch) -> JointMeasures:

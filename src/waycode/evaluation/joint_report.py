@@ -2,6 +2,7 @@
 
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 from jaxtyping import Shaped
@@ -14,11 +15,13 @@ from waycode.evaluation.joint import (
     JointBatch,
     JointMeasures,
     depth_sweep,
+    interacting,
     joint_batches,
     joint_guidance,
     search_vs_optimisation,
 )
 from waycode.evaluation.report import Estimate, EvaluationError, Provenance, Report
+from waycode.evaluation.yielding import crossing_pair, joint_yielding
 from waycode.model import Model
 from waycode.scene import Scene
 
@@ -45,6 +48,7 @@ EVALUATIONS: dict[str, Callable[[JointBatch], JointMeasures]] = {
     "depth-sweep": depth_sweep,
     "search-vs-optimisation": search_vs_optimisation,
     "joint-consistency": joint_consistency,
+    "joint-yielding": joint_yielding,
 }
 
 
@@ -70,12 +74,13 @@ def joint_report(
     parts: list[JointMeasures] = []
     episodes: list[str] = []
     num_agents = 0
-    for batch in joint_batches(model, scenes, agents_per_scene=agents_per_scene, on_scenes=on_scenes):
+    choose = crossing_pair if name == "joint-yielding" else partial(interacting, count=agents_per_scene)
+    for batch in joint_batches(model, scenes, choose=choose, on_scenes=on_scenes):
         parts.append(EVALUATIONS[name](batch))
         episodes += [episode_of(scene) for scene in batch.scenes]
         num_agents += len(batch.future_m)
     if not parts:
-        raise EvaluationError("no scene has two recorded road users that interact")
+        raise EvaluationError(f"{name} found no case: no scene has two recorded road users that interact in its way")
     return JointReport(
         provenance=provenance,
         name=name,

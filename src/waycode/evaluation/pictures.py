@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.figure import Figure
 
-from waycode.evaluation import consistency, joint
+from waycode.evaluation import consistency, joint, yielding
 from waycode.evaluation.closed_loop import ClosedLoopReport
 from waycode.evaluation.closed_loop_studies import TRAFFIC_LABELS, cell_of
 from waycode.evaluation.forecast import MIN_ADE, MIN_FDE, NUM_FORECASTS
@@ -30,6 +30,7 @@ from waycode.evaluation.reconstruction_report import (
 )
 from waycode.evaluation.report import Estimate
 from waycode.evaluation.selection import Group
+from waycode.evaluation.yielding import Yielding
 from waycode.plotting import ComparisonPanel, save_comparison_picture
 from waycode.plotting.charts import finish_chart
 from waycode.plotting.scene_picture import write_figure
@@ -196,6 +197,16 @@ def save_joint(report: JointReport, path: Path) -> None:
         }
         hits = {joint.OVERLAP: "as planned together", consistency.OVERLAP_RECORDED: "had they kept their recording"}
         panels = (("Distances in m", moved), ("Share of scenes with an overlap", hits))
+    if report.name == "joint-yielding":
+        driven = {
+            yielding.VEHICLE_DRIVES: "the vehicle drives",
+            consistency.GUIDED_FDE: "the pedestrian misses the goal by",
+        }
+        hits = {
+            joint.OVERLAP: "as planned together",
+            yielding.OVERLAP_OTHERWISE: "had the vehicle done the other thing",
+        }
+        panels = (("Distances in m", driven), ("Share of scenes with an overlap", hits))
     for axes, (title, names) in zip(figure.subplots(1, 2), panels, strict=True):
         looks = zip(names.items(), (-0.08, 0.08), (_STYLE.chosen, _STYLE.ego), strict=True)
         for (name, label), shift, colour in looks:
@@ -208,6 +219,26 @@ def save_joint(report: JointReport, path: Path) -> None:
         _finish(axes, title, along, "bars: 95 %", **_BELOW_CENTRE)
     count = f"{report.num_agents:,} road users in {report.num_scenes:,} scenes"
     _save(figure, f"{report.provenance.model}: {report.name}, {count} of {report.provenance.data}", path)
+
+
+def save_yielding(case: Yielding, path: Path) -> None:
+    """Draws the joint futures of a pedestrian and a vehicle for both goals of the pedestrian, a panel for each."""
+    walker, vehicle = case.agents
+    panels = [
+        ComparisonPanel(
+            scene=case.scene,
+            agent=vehicle,
+            planned_m=case.path_m(goal, 1),
+            companion=(walker, case.path_m(goal, 0)),
+            caption=caption,
+            detail="boxes every 2 s",
+        )
+        for goal, caption in (
+            (yielding.CROSSES, "the pedestrian's goal is across the road"),
+            (yielding.STAYS, "its goal is where it stands"),
+        )
+    ]
+    save_comparison_picture(panels, path, title="One goal, two joint futures: nothing is asked of the vehicle")
 
 
 def save_examples(

@@ -30,7 +30,7 @@ from waycode.plotting.scene_picture import (
 )  # fmt: skip
 from waycode.plotting.shapes import Polyline
 from waycode.plotting.style import Layer, Style
-from waycode.plotting.track_layers import draw_boxes_over_time, draw_path, draw_tracks
+from waycode.plotting.track_layers import BOX_TIMES_S, draw_boxes_over_time, draw_path, draw_tracks
 from waycode.plotting.viewport import PlottingError, RigidTransform, Viewport
 from waycode.scene import Scene, TrackType
 
@@ -45,6 +45,7 @@ _PANEL_IN, _GAP_IN, _MARGIN_IN = 3.3, 0.14, 0.2  # width of a panel, between pan
 _TITLE_IN, _CAPTION_IN, _LEGEND_IN = 0.5, 0.47, 0.36
 _NOTE_SIZE, _NOTE_LINE_IN, _NOTE_CHARACTERS_PER_IN = 10.5, 0.19, 12.5  # of the note below the panels
 _MAX_ZOOM_OUT = 1.4  # to include distant candidates
+_LEAST_GAP_M = 1.0  # between two times beside a path
 _MAX_ALPHA, _MIN_ALPHA = 0.85, 0.28  # opacity of the best and of the worst candidate
 
 
@@ -71,6 +72,7 @@ class ComparisonPanel:
     agent: int  # index of the track
     planned_m: Polyline | None = None  # steps 1, 2, ... after the current step
     recorded_m: Polyline | None = None  # the same; may be shorter
+    companion: tuple[int, Polyline] | None = None  # a second planned road user, who has the goal; times are then shown
     caption: str = ""  # above the panel
     detail: str = ""  # second line of the caption
 
@@ -89,7 +91,9 @@ class ComparisonPanel:
         transform = RigidTransform.facing_up(self.scene, self.agent)
         planned_m = None if self.planned_m is None else transform.points(self.planned_m)
         recorded_m = None if self.recorded_m is None else transform.points(self.recorded_m)
-        return replace(self, scene=transform.scene(self.scene), planned_m=planned_m, recorded_m=recorded_m)
+        companion = None if self.companion is None else (self.companion[0], transform.points(self.companion[1]))
+        scene = transform.scene(self.scene)
+        return replace(self, scene=scene, planned_m=planned_m, recorded_m=recorded_m, companion=companion)
 
 
 def save_plan_picture(scene: Scene, path: str | Path, *, dots_per_inch: int = 120, **options: Any) -> Path:
@@ -271,7 +275,26 @@ def draw_comparison(axes: Axes, panel: ComparisonPanel, *, style: Style = PLAN_S
     for colour, path_m in panel.coloured_paths_m(style):
         draw_path(axes, path_m, colour=colour)
         draw_boxes_over_time(axes, path_m, panel.scene, agent=panel.agent, colour=colour)
+    if panel.companion is not None:
+        agent, path_m = panel.companion
+        start_m = panel.scene.tracks.position_m[agent, panel.scene.current_step].astype(np.float64)
+        companion_m = np.concatenate([start_m[None], path_m])
+        draw_path(axes, companion_m, colour=style.goal)
+        draw_boxes_over_time(axes, companion_m, panel.scene, agent=agent, colour=style.goal)
+        for colour, timed_m in (*panel.coloured_paths_m(style), (style.goal, companion_m)):
+            _draw_times(axes, timed_m, dt_s=panel.scene.dt_s, colour=colour)
     _draw_caption(axes, panel.caption, panel.detail, style=style)
+
+
+def _draw_times(axes: Axes, path_m: Float[np.ndarray, "T 2"], *, dt_s: float, colour: str) -> None:
+    """Seconds beside the boxes of a path; where it stands, the last of them."""
+    steps = [round(time_s / dt_s) for time_s in BOX_TIMES_S if round(time_s / dt_s) < len(path_m)]
+    for step, after in zip(steps, [*steps[1:], None], strict=True):
+        if after is None or np.linalg.norm(path_m[after] - path_m[step]) > _LEAST_GAP_M:
+            axes.annotate(
+                f"{step * dt_s:.0f} s", path_m[step], xytext=(9, 3), textcoords="offset points", fontsize=8.5,
+                color=colour, fontweight="bold", zorder=Layer.ANNOTATIONS, annotation_clip=True,
+            )  # fmt: skip
 
 
 def _viewport(
@@ -279,6 +302,7 @@ def _viewport(
 ) -> Viewport:
     """Contains both paths and the goals, and as much of the candidates as `_MAX_ZOOM_OUT` allows."""
     given = [points for points in (compared.recorded_m, compared.planned_m, goals_m) if points is not None]
+    given += [] if compared.companion is None else [compared.companion[1]]
     points = np.concatenate([compared.start_m[None], *given])
     candidates = [panel.position_m[~panel.rejected].reshape(-1, 2) for panel in search]
     tight, wide = Viewport.around(points), Viewport.around(np.concatenate([points, *candidates]))
@@ -327,6 +351,7 @@ def _draw_legend(
         ("rejected: too uncertain", line(style.rejected, 1.4, dashes=(4, 2.5)), any_rejected),
         ("found", line(style.chosen, 3.5), any(panel.planned_m is not None for panel in compared)),
         ("original", line(style.original, 3.5), any(panel.recorded_m is not None for panel in compared)),
+        ("has the goal", line(style.goal, 3.5), any(panel.companion is not None for panel in compared)),
         ("goal", line(style.goal, 0.0, marker="X", markersize=9), goal),
         ("route", line(style.route, 7.0, alpha=ROUTE_ALPHA), route),
     ]

@@ -16,7 +16,7 @@ from waycode.scene import Scene, TrackType
 from waycode.scene.frames import rotate
 from waycode.scene.geometry import box_corners
 
-_BOX_TIMES_S = (2.0, 4.0, 6.0, 8.0)  # after the current step
+BOX_TIMES_S = (2.0, 4.0, 6.0, 8.0)  # after the current step
 _PATH_WIDTH_M = 0.9  # of planned and recorded paths
 _MIN_CHORD_M = 0.3  # shorter chords have no reliable direction: the box keeps its last heading
 _MIN_TRAIL_M = 1.0  # shorter trails look like blots
@@ -216,7 +216,7 @@ def draw_boxes_over_time(
         agent: Index of the track.
         colour: Any colour of matplotlib.
     """
-    steps = [round(time_s / scene.dt_s) for time_s in _BOX_TIMES_S]
+    steps = [round(time_s / scene.dt_s) for time_s in BOX_TIMES_S]
     steps = [step for step in steps if step < len(path_m)]
     heading = path_headings(path_m, start_rad=float(scene.tracks.heading_rad[agent, scene.current_step]))
     size = np.array([scene.tracks.length_m[agent], scene.tracks.width_m[agent]], np.float64)
