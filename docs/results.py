@@ -24,6 +24,7 @@ _MEASURES = {  # of the tables of guided planning: heading and scale
 _JOINT = {  # title, and scenes that the command reads; the report does not count those in which nobody interacts
     "joint-guidance": ("Joint futures with a goal for every agent", 100),
     "joint-consistency": ("Joint futures with a goal for one agent alone", 100),
+    "joint-yielding": ("A pedestrian with a goal, and a vehicle without one", 1000),
     "depth-sweep": ("Joint futures: number of tokens", 40),
     "search-vs-optimisation": ("Joint futures: search beside gradient steps from random codes", 40),
 }
@@ -35,7 +36,9 @@ _JOINT_MEASURES = {
     "guided_fde_m": ("guided FDE m", 1),
     "others_ade_m": ("others' ADE m", 1),
     "others_moved_m": ("others move m", 1),
+    "vehicle_drives_m": ("vehicle drives m", 1),
     "overlap": ("overlap %", 100),
+    "overlap_otherwise": ("overlap otherwise %", 100),
     "overlap_recorded": ("overlap with recordings %", 100),
     "seconds_per_scene": ("s per scene", 1),
 }

@@ -231,14 +231,14 @@ def save_yielding(case: Yielding, path: Path) -> None:
             planned_m=case.path_m(goal, 1),
             companion=(walker, case.path_m(goal, 0)),
             caption=caption,
-            detail="boxes every 2 s",
+            detail=detail,
         )
-        for goal, caption in (
-            (yielding.CROSSES, "the pedestrian's goal is across the road"),
-            (yielding.STAYS, "its goal is where it stands"),
+        for goal, caption, detail in (
+            (yielding.CROSSES, "they cross", "the pedestrian's goal is across the road"),
+            (yielding.STAYS, "they stay", "its goal is where it stands"),
         )
     ]
-    save_comparison_picture(panels, path, title="One goal, two joint futures: nothing is asked of the vehicle")
+    save_comparison_picture(panels, path, title="Two goals of a pedestrian, nothing asked of the vehicle")
 
 
 def save_examples(

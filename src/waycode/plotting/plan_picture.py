@@ -81,6 +81,12 @@ class ComparisonPanel:
         """Current position of the agent."""
         return self.scene.tracks.position_m[self.agent, self.scene.current_step].astype(np.float64)
 
+    @property
+    def points_m(self) -> Polyline:
+        """All points that the picture shows."""
+        paths = (self.recorded_m, self.planned_m, None if self.companion is None else self.companion[1])
+        return np.concatenate([self.start_m[None], *(path for path in paths if path is not None)])
+
     def coloured_paths_m(self, style: Style) -> list[tuple[str, Polyline]]:
         """Colour and points of the recorded and the planned path, as far as given, from the current position on."""
         both = ((style.original, self.recorded_m), (style.chosen, self.planned_m))
@@ -205,8 +211,11 @@ def comparison_figure(
     """
     if not panels:
         raise PlottingError("got 0 panels, expected at least one")
+    is_one_scene = all(panel.scene is panels[0].scene and panel.agent == panels[0].agent for panel in panels)
     panels = [panel.facing_up() for panel in panels]
     viewports = [_viewport(panel) for panel in panels]
+    if is_one_scene:  # then the same part of it everywhere
+        viewports = [Viewport.around(np.concatenate([panel.points_m for panel in panels]))] * len(panels)
     aspect = max(viewport.aspect for viewport in viewports)
     all_axes = new_panels(len(panels), aspect=aspect, title=title, note=note, style=style)
     for axes, panel, viewport in zip(all_axes, panels, viewports, strict=True):
@@ -301,9 +310,7 @@ def _viewport(
     compared: ComparisonPanel, search: Sequence[SearchPanel] = (), goals_m: Float[np.ndarray, "_ 2"] | None = None
 ) -> Viewport:
     """Contains both paths and the goals, and as much of the candidates as `_MAX_ZOOM_OUT` allows."""
-    given = [points for points in (compared.recorded_m, compared.planned_m, goals_m) if points is not None]
-    given += [] if compared.companion is None else [compared.companion[1]]
-    points = np.concatenate([compared.start_m[None], *given])
+    points = np.concatenate([compared.points_m, *([] if goals_m is None else [goals_m])])
     candidates = [panel.position_m[~panel.rejected].reshape(-1, 2) for panel in search]
     tight, wide = Viewport.around(points), Viewport.around(np.concatenate([points, *candidates]))
     return wide if wide.width_m <= _MAX_ZOOM_OUT * tight.width_m else tight.scaled(_MAX_ZOOM_OUT)
