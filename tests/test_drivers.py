@@ -435,6 +435,20 @@ def test_steering_against_errors_is_a_switch_of_the_policy(steers: bool, monkeyp
     assert state.error_m < 0.2
 
 
+def test_a_stop_in_a_bend_keeps_to_the_road() -> None:
+    """The ego heads 0.09 rad away from its lane, towards the edge: straight on, it leaves the road before it stands."""
+    scene = road_scene()
+    turned = one_car(0.0, -0.3, heading_rad=-0.09)
+    evaluate = evaluator(scene)
+    setting = replace(evaluate.setting, known_state=turned)
+    evaluate = replace(evaluate, setting=setting, tracker=LqrTracker())
+    straight_on, along_route = evaluate.stop(3.9), evaluate.stop_along_route(3.9)
+    np.testing.assert_array_equal(straight_on.speed_mps, along_route.speed_mps)
+    np.testing.assert_allclose(along_route.heading_rad, 0.0, atol=1e-9)
+    levels = evaluate.judge(Trajectory.stack([straight_on, along_route])).levels
+    assert levels[0, 0] > levels[1, 0] == 0
+
+
 def test_a_model_that_is_uncertain_of_everything_stops() -> None:
     evaluate = evaluator(road_scene())
     chosen = choose_trajectory([], None, evaluate).trajectory

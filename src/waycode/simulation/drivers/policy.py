@@ -13,7 +13,7 @@ from waycode.driving import Tracker, Trajectory, VehicleState
 from waycode.driving.tracker import lateral_error_m, steer_against_errors
 from waycode.objectives import AtFaultCollision, BaseObjective, Candidates, Setting
 from waycode.objectives.driving import TOTAL_WEIGHT
-from waycode.scene.geometry import arclengths, interpolate
+from waycode.scene.geometry import arclengths, forward, interpolate
 from waycode.simulation.drivers.pdm_score import PdmScore
 
 _MIN_PATH_M = 0.5  # a shorter trajectory counts as standing
@@ -138,6 +138,15 @@ class Evaluator:
             setting.state, vehicle=setting.vehicle, dt_s=setting.scene.dt_s, braking_mps2=braking_mps2
         )
 
+    def stop_along_route(self, braking_mps2: float) -> Trajectory:
+        """Brakes to standstill beside the route's path, at the offset from it that the ego has now."""
+        straight, path = self.stop(braking_mps2), self.setting.road.path
+        start_m = straight.position_m[:1]
+        travelled_m = ((straight.position_m - start_m) * forward(straight.heading_rad)).sum(axis=-1)
+        along_m, offset_m = path.project(start_m)
+        position_m, heading_rad = path.pose_at(along_m + travelled_m, np.repeat(offset_m, len(straight)))
+        return replace(straight, position_m=position_m, heading_rad=heading_rad)
+
 
 @dataclass(frozen=True, kw_only=True)
 class Judged:
@@ -201,11 +210,13 @@ def choose_trajectory(proposals: Sequence[Judged], last: Trajectory | None, eval
     if policy.stop and not is_safe(evaluate.levels_together(pool)).any():
         as_it_is = replace(evaluate, steers=False)  # the reference of a stop runs behind the ego, or backwards
         stop, hard_stop = (
-            as_it_is.judge(Trajectory.stack([evaluate.stop(braking)]))
+            as_it_is.judge(Trajectory.stack([evaluate.stop(braking), evaluate.stop_along_route(braking)]))
             for braking in (policy.stopping_mps2, policy.emergency_mps2)
         )
         soon = float(AtFaultCollision(horizon_s=policy.horizon_s).cost_at(np.array(policy.emergency_s)))
-        pool += [stop] if stop.levels[0, 0] < soon else [stop, hard_stop]  # hard only if a comfortable one is too late
+        pool += (
+            [stop] if stop.levels[:, 0].min() < soon else [stop, hard_stop]
+        )  # hard only if a comfortable one is too late
     return best_of(pool, evaluate, first_bonus=policy.keep_bonus if kept else 0.0)
 
 
