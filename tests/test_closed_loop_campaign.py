@@ -36,6 +36,7 @@ from waycode.evaluation.closed_loop_studies import (
 from waycode.evaluation.pictures import save_closed_loop
 from waycode.evaluation.report import EvaluationError, Provenance
 from waycode.scene import MapFeatures, Scene, TrackType
+from waycode.simulation import scenarios
 from waycode.simulation.campaign import (
     Campaign,
     ScenarioResult,
@@ -287,6 +288,18 @@ def test_scenes_are_spread_evenly() -> None:
     one_each = choose_scenarios(dataset, one_per_world=True).indices
     assert sorted(worlds[index] for index in one_each) == sorted(set(worlds))
     assert len(choose_scenarios(dataset, 3, one_per_world=True, only_fit=True).indices) == 3
+
+
+@pytest.mark.parametrize("count", [20, 40, 80])
+def test_worlds_that_come_in_turns_are_chosen_in_equal_numbers(count: int, monkeypatch: pytest.MonkeyPatch) -> None:
+    """160 worlds of ten families in turn, with two scenes each, as SUMO's generator writes them."""
+    monkeypatch.setattr(scenarios, "episodes_in", lambda dataset: [f"world {index // 2}" for index in range(320)])
+    chosen = choose_scenarios(Dataset(SAMPLES), count, one_per_world=True).indices
+    worlds = np.array(chosen) // 2
+    assert len(set(worlds.tolist())) == count
+    of_family = np.bincount(worlds % 10, minlength=10)
+    assert of_family.max() - of_family.min() <= 2
+    assert np.diff(worlds).max() <= 2 * 160 // count
 
 
 def changed(scene: Scene, **values: Any) -> Scene:

@@ -15,13 +15,14 @@ from driving_scenes import (
     drives_along,
     first_command_mps2,
     observation_of,
+    one_car,
     planned,
     road_scene,
     sample_scenes,
     setting_of,
 )
 from waycode import Planner
-from waycode.driving import Driver, Observation, PerfectTracker, Trajectory
+from waycode.driving import Driver, LqrTracker, Observation, PerfectTracker, Trajectory
 from waycode.features import SegmentedMap, segment_map
 from waycode.model import Gate
 from waycode.objectives import DRIVING_OBJECTIVE, ObjectiveError, TerminalVariance, parse_objective
@@ -342,7 +343,7 @@ def test_a_new_plan_must_be_better_by_the_bonus(keep_bonus: float, kept: bool) -
     scene = road_scene()
     last, new = straight(scene, 8.0), straight(scene, 9.0)  # better by 4 m of the 46.6 m that can be reached: 0.086
     evaluate = evaluator(scene, objective="route-progress", keep_bonus=keep_bonus, slowing_mps2=())
-    chosen = choose_trajectory([judged(new, evaluate)], last, evaluate)
+    chosen = choose_trajectory([judged(new, evaluate)], last, evaluate).trajectory
     np.testing.assert_array_equal(chosen.position_m, (last if kept else new).position_m)
 
 
@@ -350,7 +351,7 @@ def test_a_new_plan_must_be_better_by_the_bonus(keep_bonus: float, kept: bool) -
 def test_plans_are_slowed_down_before_the_car_stops(slowing_mps2: tuple[float, ...], slowed: bool) -> None:
     scene = road_scene(others=((28.0, 0.0, 0.0),))
     plan, evaluate = straight(scene, 10.0), evaluator(scene, slowing_mps2=slowing_mps2)
-    chosen = choose_trajectory([judged(plan, evaluate)], None, evaluate)
+    chosen = choose_trajectory([judged(plan, evaluate)], None, evaluate).trajectory
     assert not is_safe(judged(plan, evaluate).levels)[0]
     stop = evaluate.stop(evaluate.policy.stopping_mps2)
     expected = slowed_trajectory(plan, braking_mps2=3.0, dt_s=DT_S) if slowed else stop
@@ -362,7 +363,7 @@ def test_plans_are_slowed_down_before_the_car_stops(slowing_mps2: tuple[float, .
 def test_where_nothing_is_safe_the_car_stops_if_it_may(stop: bool) -> None:
     scene = road_scene(others=((12.0, 0.0, 0.0),))
     plan, evaluate = straight(scene, 10.0), evaluator(scene, slowing_mps2=(), stop=stop)
-    chosen = choose_trajectory([judged(plan, evaluate)], None, evaluate)
+    chosen = choose_trajectory([judged(plan, evaluate)], None, evaluate).trajectory
     # The wall is 7.5 m ahead: a comfortable stop takes 12.8 m, so the emergency brake is used.
     expected = evaluate.stop(6.0) if stop else plan
     np.testing.assert_array_equal(chosen.position_m, expected.position_m)
@@ -380,13 +381,78 @@ def test_where_nothing_is_safe_the_car_stops_if_it_may(stop: bool) -> None:
 def test_the_car_stops_as_hard_as_the_policy_says(changes: dict[str, Any], braking_mps2: float) -> None:
     scene = road_scene(others=((22.5, 0.0, 0.0),))  # 18 m between the boxes, 17 m with the margin
     evaluate = evaluator(scene, slowing_mps2=(), **changes)
-    chosen = choose_trajectory([judged(straight(scene, 10.0), evaluate)], None, evaluate)
+    chosen = choose_trajectory([judged(straight(scene, 10.0), evaluate)], None, evaluate).trajectory
     np.testing.assert_array_equal(chosen.position_m, evaluate.stop(braking_mps2).position_m)
+
+
+def with_turned_wheels(scene: Scene, *, steers: bool, **changes: Any) -> Evaluator:
+    """The wheels are turned to the left: nuPlan's tracker drives more than 0.2 m beside a straight plan at 10 m/s."""
+    evaluate = evaluator(scene, **changes)
+    turned = one_car(-evaluate.setting.vehicle.rear_axle_to_centre_m, speed_mps=10.0, steering_rad=0.05)
+    setting = replace(evaluate.setting, known_state=turned)
+    return replace(evaluate, setting=setting, tracker=LqrTracker(), steers=steers)
+
+
+@pytest.mark.parametrize("kept", [False, True], ids=["a new plan", "the last plan"])
+@pytest.mark.parametrize("steers", [True, False], ids=["steered", "as planned"])
+def test_a_plan_that_the_tracker_leaves_is_steered_back_to(kept: bool, steers: bool) -> None:
+    scene = road_scene()
+    plan, evaluate = straight(scene, 10.0), with_turned_wheels(scene, steers=steers)
+    found = judged(plan, evaluate)
+    chosen = choose_trajectory([] if kept else [found], plan if kept else None, evaluate)
+    np.testing.assert_array_equal(chosen.plan.position_m, plan.position_m)  # what the next step may keep
+    as_planned = judged(plan, replace(evaluate, steers=False))
+    assert chosen.error_m == as_planned.error_m[0] > evaluate.policy.steering_tolerance_m
+    assert found.steered.tolist() == [steers]
+    assert (chosen.trajectory.position_m[1, 1] < -0.01) == steers  # to the right at once
+    aside_m, before_m = (np.abs(each.drive.position_m[..., 1]).max() for each in (found, as_planned))
+    assert (aside_m < 0.8 * before_m) == steers
+
+
+def test_only_plans_that_the_tracker_leaves_are_steered_to() -> None:
+    scene = road_scene()
+    evaluate = with_turned_wheels(scene, steers=True, steering_tolerance_m=5.0)
+    found = judged(straight(scene, 10.0), evaluate)
+    assert not found.steered.any()
+    np.testing.assert_array_equal(found.choice(0).trajectory.position_m, straight(scene, 10.0).position_m)
+    both = Trajectory.stack([straight(scene, 10.0), straight(scene, 0.0)])  # the second stands: no error to the side
+    assert with_turned_wheels(scene, steers=True).judge(both).steered.tolist() == [True, False]
+
+
+@pytest.mark.parametrize("steers", [True, False])
+def test_steering_against_errors_is_a_switch_of_the_policy(steers: bool, monkeypatch: pytest.MonkeyPatch) -> None:
+    asked: list[bool] = []
+    judge = Evaluator.judge
+
+    def noted(self: Evaluator, trajectory: Trajectory) -> Judged:
+        asked.append(self.steers)
+        return judge(self, trajectory)
+
+    monkeypatch.setattr(Evaluator, "judge", noted)
+    driver = LatentDriver(config=with_policy(steers_against_errors=steers))
+    _, state = plans_in_a_row(driver, *[observation_of(road_scene())] * 2)
+    assert asked[0] is steers  # how the first plan will be followed is not known
+    assert asked[-1] is False  # it is followed well
+    assert state.error_m < 0.2
+
+
+def test_a_stop_in_a_bend_keeps_to_the_road() -> None:
+    """The ego heads 0.09 rad away from its lane, towards the edge: straight on, it leaves the road before it stands."""
+    scene = road_scene()
+    turned = one_car(0.0, -0.3, heading_rad=-0.09)
+    evaluate = evaluator(scene)
+    setting = replace(evaluate.setting, known_state=turned)
+    evaluate = replace(evaluate, setting=setting, tracker=LqrTracker())
+    straight_on, along_route = evaluate.stop(3.9), evaluate.stop_along_route(3.9)
+    np.testing.assert_array_equal(straight_on.speed_mps, along_route.speed_mps)
+    np.testing.assert_allclose(along_route.heading_rad, 0.0, atol=1e-9)
+    levels = evaluate.judge(Trajectory.stack([straight_on, along_route])).levels
+    assert levels[0, 0] > levels[1, 0] == 0
 
 
 def test_a_model_that_is_uncertain_of_everything_stops() -> None:
     evaluate = evaluator(road_scene())
-    chosen = choose_trajectory([], None, evaluate)
+    chosen = choose_trajectory([], None, evaluate).trajectory
     np.testing.assert_array_equal(chosen.position_m, evaluate.stop(3.9).position_m)
     certain = loaded_planner("sumo-small")
     never = Planner(certain.model, gate=Gate(sigma_max_m=dict.fromkeys(certain.gate.sigma_max_m, 0.0)))

@@ -17,6 +17,7 @@ from waycode.driving import (
     VehicleState,
     advance,
 )
+from waycode.driving.tracker import lateral_error_m, steer_against_errors
 from waycode.driving.trajectory import HARD_BRAKING_MPS2, braking_trajectory, trajectory_fault
 from waycode.driving.vehicle import recorded_state, steering_angle
 
@@ -106,6 +107,47 @@ def test_lqr_drives_a_circle() -> None:
     for state in followed(LqrTracker(), start, circle(6.0, radius_m), num_steps=80):
         away = np.linalg.norm(state.rear_axle_m[0] - [0.0, radius_m])
         assert abs(away - radius_m) < 0.2
+
+
+def driven_with_steering(gain: float, *, speed_mps: float = 7.0, radius_m: float = 20.0) -> float:
+    """The farthest from a circle within 3 s that begin with straight wheels, when every step steers against errors."""
+    tracker, plan, car = LqrTracker(), circle(speed_mps, radius_m), one_car(speed_mps=speed_mps)
+    farthest_m = 0.0
+    for passed in range(30):
+        rest = plan.samples(slice(passed, None))
+        drive = Trajectory.of_states([car, *followed(tracker, car, rest, num_steps=40)])
+        reference = steer_against_errors(rest, drive, gain=gain, fading_s=0.4, dt_s=DT_S) if gain else rest
+        (car,) = followed(tracker, car, reference, num_steps=1)
+        farthest_m = max(farthest_m, abs(float(np.linalg.norm(car.rear_axle_m[0] - [0.0, radius_m])) - radius_m))
+    return farthest_m
+
+
+def test_steering_against_its_errors_halves_them() -> None:
+    as_planned, against = driven_with_steering(0.0), driven_with_steering(4.0)
+    assert as_planned > 0.9
+    assert against < 0.6 * as_planned
+
+
+def test_a_plan_that_is_followed_is_the_reference_itself() -> None:
+    plan = circle(6.0, 25.0)
+    reference = steer_against_errors(plan, plan.samples(slice(0, 41)), gain=3.0, fading_s=0.4, dt_s=DT_S)
+    assert len(reference) == 41
+    np.testing.assert_array_equal(reference.position_m, plan.position_m[:, :41])
+    np.testing.assert_array_equal(reference.heading_rad, plan.heading_rad[:, :41])
+
+
+def test_an_error_is_measured_to_the_left_and_subtracted_less_often_later() -> None:
+    plan, drive = line(5.0), line(5.0, y_m=0.4)
+    np.testing.assert_allclose(lateral_error_m(plan, drive), 0.4)
+    aside_m = steer_against_errors(plan, drive, gain=3.0, fading_s=0.5, dt_s=DT_S).position_m[0, :, 1]
+    np.testing.assert_allclose(aside_m[[0, 5]], [-1.2, -0.4 * (1 + 2 / np.e)])
+    np.testing.assert_allclose(aside_m[-1], -0.4, atol=1e-4)
+
+
+def test_errors_of_the_centre_are_refused() -> None:
+    plan = line(5.0)
+    with pytest.raises(ValueError, match="expected the rear axle"):
+        steer_against_errors(replace(plan, point="centre"), plan, gain=1.0, fading_s=0.4, dt_s=DT_S)
 
 
 def test_lqr_reaches_the_speed_of_the_reference() -> None:

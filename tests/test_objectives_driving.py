@@ -158,6 +158,23 @@ def test_of_two_drives_on_the_road_the_one_with_more_reserve_is_better() -> None
     assert near[1] > far[1] + 2
 
 
+@pytest.mark.parametrize(
+    ("start_m", "by_m", "dangerous"),
+    [
+        pytest.param(0.27, 0.0, False, id="0.27 m off, and stays so"),
+        pytest.param(0.29, 0.0, False, id="0.29 m off, and stays so"),
+        pytest.param(0.29, -0.5, False, id="0.29 m off, and comes back"),
+        pytest.param(0.29, 0.3, True, id="0.29 m off, and gets farther"),
+        pytest.param(0.31, 0.3, False, id="lost already"),
+    ],
+)
+def test_who_has_nearly_left_the_road_may_not_get_farther(start_m: float, by_m: float, dangerous: bool) -> None:
+    # The corner is 0.95 m to the right of the centre, and the road ends at y = -2.
+    observation = observation_of(road_scene())
+    drives = leaving_the_road(observation, from_y_m=-1.05 - start_m, by_m=by_m)
+    assert (costs(OffRoad(), observation, drives)[0] > 0) == dangerous
+
+
 @pytest.mark.parametrize("what", ["starts off the road", "no map of the road"])
 def test_off_road_does_not_count_where_it_cannot(what: str) -> None:
     scene = road_scene()

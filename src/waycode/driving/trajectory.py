@@ -66,6 +66,14 @@ class Trajectory:
             speed_mps=self.speed_mps[index],
         )
 
+    def with_rows(self, rows: Bool[np.ndarray, " K"], others: "Trajectory") -> "Trajectory":
+        """K trajectories, of which the chosen rows are replaced by `others`, of the same length and reference point."""
+        if self.point != others.point:
+            raise ValueError(f"the trajectories have the reference points {self.point} and {others.point}")
+        position, heading, speed = self.position_m.copy(), self.heading_rad.copy(), self.speed_mps.copy()
+        position[rows], heading[rows], speed[rows] = others.position_m, others.heading_rad, others.speed_mps
+        return replace(self, position_m=position, heading_rad=heading, speed_mps=speed)
+
     def samples(self, steps: slice | np.ndarray) -> "Trajectory":
         """The samples at some steps."""
         return replace(

@@ -45,6 +45,7 @@ TOTAL_WEIGHT = 16.0  # sum of nuPlan's weights; the reserve to the road's edge i
 
 _CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 2, 2  # every 2nd sample is tested, 0.2 s apart at 10 Hz
 _OFF_ROAD_RESERVE_M = 0.02  # of nuPlan's tolerance: how far a corner may get between two tested samples
+_OFF_ROAD_STEP_M = 0.005  # farther out than now, for an agent that has used up the tolerance but for the reserve
 _SPEED_AT_COLLISION_WEIGHT = 1e-3  # so small that a collision one step later is always better
 _MAX_OVERSPEED_MPS = 2.23  # nuPlan's mean overspeed at which the metric is 0
 _MIN_PROGRESS_GOAL_M = 5.0  # progress is measured against at least this distance
@@ -263,11 +264,17 @@ class AtFaultCollision(_ConflictTerm):
 
 @dataclass(frozen=True, kw_only=True)
 class OffRoad(_DrivingTerm):
-    """Stay on the drivable area: the share of time with a corner off it; 0 for an agent that starts off the road."""
+    """Stay on the drivable area: the share of time with a corner off it; 0 for an agent that starts off the road.
+
+    An agent that starts within the last 2 cm of what nuPlan tolerates is off the road as soon as it gets farther out.
+    """
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
-        off = candidates.shared(_outside_m, self.horizon_s) >= OUTSIDE_TOLERANCE_M - _OFF_ROAD_RESERVE_M
-        return self._costs(np.where(off[:, 0], 0.0, off.mean(axis=1)), candidates)
+        outside_m = candidates.shared(_outside_m, self.horizon_s)
+        start_m = outside_m[:, :1]
+        kept_m = np.minimum(start_m + _OFF_ROAD_STEP_M, OUTSIDE_TOLERANCE_M)
+        off = outside_m >= np.maximum(OUTSIDE_TOLERANCE_M - _OFF_ROAD_RESERVE_M, kept_m)
+        return self._costs(np.where(start_m[:, 0] >= OUTSIDE_TOLERANCE_M, 0.0, off.mean(axis=1)), candidates)
 
     def _verdict(self, cost: float) -> Verdict:
         told = f"off the road for {cost * self.horizon_s:.1f} of {self.horizon_s:g} s" if cost else "stays on the road"

@@ -17,6 +17,7 @@ from waycode.scene.geometry import project
 
 _LONGEST_CAR_M = 6.5  # longer vehicles are buses and lorries
 _TOLERATED_SPEEDING = 1.05  # share of the limit
+_GOLDEN_RATIO = (1 + 5**0.5) / 2
 _ON_LANE_M = 2.0  # the limit of a lane counts if its centreline is closer than this
 
 
@@ -54,17 +55,19 @@ def choose_scenarios(
 
 
 def _choose_worlds(dataset: Dataset, limit: int | None, *, only_fit: bool) -> ScenarioSelection:
-    """One scene of each world, from evenly spread worlds; worlds without a fit scene are replaced by later ones."""
+    """One scene of each world, from evenly spread worlds; worlds without a fit scene are replaced by others.
+
+    Not every n-th world: SUMO's come in turns of ten families, and every fourth is of five of them only.
+    """
     worlds: dict[str, list[int]] = {}
     for index, episode in enumerate(episodes_in(dataset)):
         worlds.setdefault(episode, []).append(index)
     names = list(worlds)
     count = len(names) if limit is None else min(limit, len(names))
-    spread = [int(place) for place in np.arange(count) * len(names) // max(count, 1)]
-    rest = [place for place in range(len(names)) if place not in set(spread)]
+    order = np.argsort(np.arange(len(names)) * _GOLDEN_RATIO % 1.0)  # the first n are evenly spread for every n
     chosen: list[int] = []
     left_out: Counter[str] = Counter()
-    for place in [*spread, *rest]:
+    for place in order.tolist():
         if len(chosen) == count:
             break
         reasons = [(index, reason_unfit(dataset[index]) if only_fit else None) for index in worlds[names[place]]]

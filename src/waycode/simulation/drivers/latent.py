@@ -27,7 +27,7 @@ from waycode.objectives import DRIVING_OBJECTIVE, BaseObjective, Setting, Termin
 from waycode.objectives.driving import PAST_STATES
 from waycode.planner import Plan, Planner, View
 from waycode.simulation.drivers.pdm_score import PDM_SCORE, PdmScore
-from waycode.simulation.drivers.policy import Evaluator, Judged, PolicyConfig, choose_trajectory, is_safe
+from waycode.simulation.drivers.policy import Choice, Evaluator, Judged, PolicyConfig, choose_trajectory, is_safe
 from waycode.simulation.drivers.proposals import Proposals, rule_based_proposals, sampled_proposals, search_proposals
 
 _load_planner = cache(Planner.from_pretrained)  # once per process
@@ -79,7 +79,8 @@ class LatentState:
 
     road: Road  # the ego's route, computed once
     segmented_map: SegmentedMap  # the map as the model needs it, computed once
-    last: Trajectory | None = None  # the rest of the last trajectory; sample 0 is now
+    last: Trajectory | None = None  # the rest of the last plan; sample 0 is now
+    error_m: float = np.inf  # how far the tracker was expected to get to the side of that; unknown at the start
     steps_since_search: int = 0
     past: tuple[VehicleState, ...] = ()  # the ego since `reset`, before now; as many states as comfort depends on
     candidates: tuple[Trajectory, ...] = ()  # the best longest codes of the last search, best first; for pictures
@@ -162,18 +163,25 @@ class LatentDriver:
     ) -> tuple[Trajectory, LatentState]:
         """Chooses between new trajectories, the last one, slowed variants and stops. Ours, not the paper's."""
         evaluate = Evaluator(
-            objective=parse_judge(self.config.objective), setting=setting, tracker=self.tracker, policy=policy
+            objective=parse_judge(self.config.objective),
+            setting=setting,
+            tracker=self.tracker,
+            policy=policy,
+            steers=policy.steers_against_errors and state.error_m > policy.steering_tolerance_m,
         )
         last, age = state.last, state.steps_since_search + 1
         if last is not None and (not policy.keep_last_plan or len(last) <= evaluate.num_steps):
             last = None
         is_due = last is None or age >= policy.replan_steps
-        if last is not None and not is_due and is_safe(evaluate.judge(Trajectory.stack([last])).levels)[0]:
-            return last, _next_state(state, last, steps_since_search=age)
+        if last is not None and not is_due:
+            kept = evaluate.judge(Trajectory.stack([last]))
+            if is_safe(kept.levels)[0]:
+                chosen = kept.choice(0)
+                return chosen.trajectory, _next_state(state, chosen, steps_since_search=age)
         proposals = self._proposals(state, observation, evaluate, began=began)
-        trajectory = choose_trajectory(proposals, last, evaluate)
+        chosen = choose_trajectory(proposals, last, evaluate)
         shown = proposals[-1].best(self.config.beam_width) if proposals else ()
-        return trajectory, _next_state(replace(state, candidates=shown), trajectory)
+        return chosen.trajectory, _next_state(replace(state, candidates=shown), chosen)
 
     def _proposals(
         self, state: LatentState, observation: Observation, evaluate: Evaluator, *, began: float
@@ -231,6 +239,11 @@ def loaded_planner(planner: Planner | str) -> Planner:
     return planner if isinstance(planner, Planner) else _load_planner(planner)
 
 
-def _next_state(state: LatentState, trajectory: Trajectory, *, steps_since_search: int = 0) -> LatentState:
-    """The state one step later, when the trajectory's first sample has passed."""
-    return replace(state, last=trajectory.samples(slice(1, None)), steps_since_search=steps_since_search)
+def _next_state(state: LatentState, chosen: Choice, *, steps_since_search: int = 0) -> LatentState:
+    """The state one step later, when the plan's first sample has passed."""
+    return replace(
+        state,
+        last=chosen.plan.samples(slice(1, None)),
+        error_m=chosen.error_m,
+        steps_since_search=steps_since_search,
+    )
