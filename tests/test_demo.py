@@ -77,16 +77,6 @@ def test_the_page_is_complete_by_itself(report: DemoReport) -> None:
         assert f'id="{section.name}"' in page
 
 
-def test_a_vehicle_gives_way_to_a_pedestrian(report: DemoReport) -> None:
-    together = report.together
-    assert together is not None
-    crosses_m, stays_m = together.drives_m
-    assert crosses_m < stays_m
-    page = page_of(report)
-    assert f"{crosses_m:.0f} m in 8 s if the pedestrian crosses, and {stays_m:.0f} m if it stays" in page
-    assert 'id="together"' not in page_of(replace(report, together=None))
-
-
 def test_the_page_shows_all_families(report: DemoReport) -> None:
     from waycode.sources.sumo import Family
 
@@ -127,7 +117,6 @@ def test_scenes_without_cases_still_give_a_page(tmp_path: Path) -> None:
     write_dataset(folder, [[small_scene()]], make=make_shard, source="made-up", settings={})
     report = run_demo([Dataset(folder)], tmp_path / "demo")
     assert report.sections == ()
-    assert report.together is None
     assert len(report.missing) == len(SECTIONS)
     assert report.families == ("test",)
     assert (tmp_path / "demo" / "gallery.png").is_file()

@@ -35,16 +35,6 @@ class SectionReport:
 
 
 @dataclass(frozen=True, kw_only=True)
-class TogetherReport:
-    """A pedestrian and a vehicle that are planned for together, from one code."""
-
-    model: str  # the joint model
-    picture: str  # file name, beside the page
-    drives_m: tuple[float, float]  # distance that the vehicle drives if the pedestrian crosses, and if it stays
-    command: str  # that generates such scenarios
-
-
-@dataclass(frozen=True, kw_only=True)
 class DemoReport:
     """The page and its contents."""
 
@@ -52,7 +42,6 @@ class DemoReport:
     model: str  # name or folder
     sections: tuple[SectionReport, ...]
     missing: tuple[str, ...]  # titles of sections without cases
-    together: TogetherReport | None  # None: no such case
     gallery: str  # file name of the sheet of scenes, beside the page
     families: tuple[str, ...]  # of road networks, one scene each on the sheet
 
@@ -62,21 +51,12 @@ def page_of(report: DemoReport) -> str:
     return _PAGE.substitute(
         sections="\n".join(_section(section) for section in report.sections),
         links=" ".join(f'<a href="#{escape(one.name)}">{escape(one.title)}</a>' for one in report.sections),
-        together="" if report.together is None else _together(report.together),
         missing="".join(f"<p>These scenes have no case for “{escape(title)}”.</p>" for title in report.missing),
         model=escape(report.model),
         gallery=escape(report.gallery),
         families=escape(", ".join(name.replace("_", " ") for name in report.families)),
         count=len(report.families),
     )
-
-
-def _together(report: TogetherReport) -> str:
-    crosses_m, stays_m = report.drives_m
-    return _TOGETHER.substitute(
-        model=escape(report.model), picture=escape(report.picture), crosses=f"{crosses_m:.0f}", stays=f"{stays_m:.0f}",
-        command=escape(report.command),
-    )  # fmt: skip
 
 
 def _section(section: SectionReport) -> str:
@@ -117,18 +97,6 @@ _SECTION = Template("""\
   <p>The plan in the picture is a <span class="$badge">$success</span>. <strong>$found</strong> $look</p>
   <dl>$facts</dl>
   $command
-</section>""")
-
-_TOGETHER = Template("""\
-<section id="together">
-  <h2>Two road users from one code</h2>
-  <p>A joint model, <code>$model</code>, decodes one code to the futures of several road users. Only the pedestrian has
-  an objective, a goal across the road or where it stands; the vehicle does what fits it best by the likelihood of the
-  joint code. Of the crossings here, this is the case in which the vehicle gives way most.</p>
-  <a class="picture" href="$picture"><img src="$picture" alt="A vehicle gives way to a pedestrian" loading="lazy"></a>
-  <p>The vehicle drives <strong>$crosses m in 8 s if the pedestrian crosses, and $stays m if it stays</strong>.
-  <code>waycode eval joint-yielding</code> counts how often and how far it gives way.</p>
-  <pre>$command</pre>
 </section>""")
 
 _PAGE = Template("""\
@@ -188,7 +156,6 @@ shows a success if there is one.</p>
 </header>
 <main>
 $sections
-$together
 $missing
 <section id="scenes">
   <h2>The scenes</h2>

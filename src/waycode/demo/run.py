@@ -10,13 +10,11 @@ from jaxtyping import Float
 from waycode.dataset.dataset import Dataset, DatasetError
 from waycode.dataset.files import replace_file
 from waycode.dataset.samples import bundled_folder
-from waycode.demo.page import GENERATOR, DemoReport, SectionReport, TogetherReport, page_of
+from waycode.demo.page import GENERATOR, DemoReport, SectionReport, page_of
 from waycode.demo.sections import SECTIONS, Section
 from waycode.evaluation.guidance import SUCCESS, TASKS
 from waycode.evaluation.motion import MeasuredMotion
-from waycode.evaluation.pictures import save_yielding
 from waycode.evaluation.selection import HORIZON_STEPS, Case, turned_left_cases
-from waycode.evaluation.yielding import CROSSES, STAYS, VEHICLE_DRIVES, best_example
 from waycode.objectives import Reconstruction
 from waycode.planner import Plan, Planner, PlanStatus, View
 from waycode.planner.search_panels import search_panels
@@ -25,9 +23,8 @@ from waycode.scene import Scene
 from waycode.scene.frames import wrap_angle
 from waycode.scene.kinematics import moving
 
-NUM_PICTURES = len(SECTIONS) + 2  # and the joint futures, and the sheet of scenes
-JOINT_MODEL = "sumo-small-joint"
-_PAGE, _SCENES_PICTURE, _TOGETHER_PICTURE = "index.html", "gallery.png", "together.png"
+NUM_PICTURES = len(SECTIONS) + 1  # and the sheet of scenes
+_PAGE, _SCENES_PICTURE = "index.html", "gallery.png"
 _Encode = Callable[[Scene, int], View]  # from a scene and the index of a track
 _NEAR_M = 50.0  # radius of the pictures of scenes
 _SWAP_LETTERS = "BCD"  # the scenes beside A in the picture of the token swap
@@ -111,8 +108,6 @@ def run_demo(
         else:
             reports.append(report)
         on_picture()
-    together = _plan_together(scenes, folder=out)
-    on_picture()
     families = one_per_family(datasets[0])
     captions = [name.replace("_", " ") for name in families]
     save_contact_sheet(
@@ -124,7 +119,6 @@ def run_demo(
         model=model,
         sections=tuple(reports),
         missing=tuple(missing),
-        together=together,
         gallery=_SCENES_PICTURE,
         families=tuple(families),
     )
@@ -185,25 +179,6 @@ def _run_section(
     else:
         _draw_swap(origin, counted, folder / section.picture)
     return _report(section, counted, planned)
-
-
-def _plan_together(scenes: Sequence[_DemoScene], *, folder: Path) -> TogetherReport | None:
-    """Draws the case in which a vehicle gives way to a pedestrian most; None if there is none."""
-    found = best_example(Planner.from_pretrained(JOINT_MODEL), [source.scene for source in scenes])
-    if found is None:
-        return None
-    save_yielding(found, folder / _TOGETHER_PICTURE)
-    source, ids = next(one for one in scenes if one.scene is found.scene), found.scene.tracks.ids
-    walker, vehicle = (ids[agent] for agent in found.agents)
-    x_m, y_m = found.path_m(CROSSES, 0)[-1]
-    objective = f"agent({walker}): goal-point({x_m:.1f}, {y_m:.1f}) + 0.2 * likelihood"
-    return TogetherReport(
-        model=JOINT_MODEL,
-        picture=_TOGETHER_PICTURE,
-        drives_m=(found.measures(CROSSES)[VEHICLE_DRIVES], found.measures(STAYS)[VEHICLE_DRIVES]),
-        command=f"waycode generate {source.dataset.folder} --index {source.index} --agents {walker} {vehicle} "
-        f'--objective "{objective}" --out new-scenarios',
-    )
 
 
 def _recorded_left_turn(scenes: Sequence[_DemoScene], encode: _Encode) -> _PlannedCase | None:
