@@ -69,9 +69,10 @@ def page() -> str:
         "`--out docs/results/MODEL`. Test seeds only; nothing was chosen by them. Figures are means with half of",
         "their 95 % interval, by bootstrap over episodes. [evaluation.md](evaluation.md) says what is measured.",
         "",
-        "The data: `waycode data sumo --scenes 300 --seed 9600 --out data/test5`, and with the `--families` that",
-        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9601`. For the",
-        "closed loop: `waycode data sumo --scenes 800 --seed 9900 --future-s 15 --out data/test8`.",
+        "The data: `waycode data sumo --scenes 400 --seed 9620 --out data/test9`, and with the `--families` that",
+        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9621`. `sumo-paper` was",
+        "measured before, on `--scenes 300 --seed 9600` (`data/test5`) and `--scenes 1000 --seed 9601`. For the closed loop:",
+        "`waycode data sumo --scenes 800 --seed 9900 --future-s 15 --out data/test8`, with the weights and the driver before.",
         "",
     ]
     folders = sorted(path for path in FOLDER.iterdir() if path.is_dir())

@@ -156,11 +156,11 @@ def small_joint() -> TrainingConfig:
     """The recipe of the bundled model `sumo-small-joint`: one code of 12 tokens for 2 to 8 agents that interact."""
     base = small()
     return replace(
-        base, model=replace(base.model, joint=True, addressed=True, num_tokens=12, preview=False),
+        base, model=replace(base.model, joint=True, addressed=True, num_tokens=12, preview=False, polish=False),
         noise=replace(base.noise, final_target_ade_m=0.4),  # the mean over prefixes of which most are short
         # Another future of one agent would not fit the others' recorded ones.
         alternative_share=0.0, searched_share=0.125, teaching_weight=4.0, dropout_ratio=0.8, scenes_per_batch=8,
-        agents_per_scene=8, collision_weight=4.0, learning_rate=1.5e-3, steps=12_000, validate_every=3_000,
+        agents_per_scene=8, learning_rate=1.5e-3, steps=7_000, validate_every=2_000,
     )  # fmt: skip
 
 
