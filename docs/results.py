@@ -70,9 +70,10 @@ def page() -> str:
         "their 95 % interval, by bootstrap over episodes. [evaluation.md](evaluation.md) says what is measured.",
         "",
         "The data: `waycode data sumo --scenes 400 --seed 9620 --out data/test9`, and with the `--families` that",
-        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9621`. `sumo-paper` was",
-        "measured before, on `--scenes 300 --seed 9600` (`data/test5`) and `--scenes 1000 --seed 9601`. For the closed loop:",
-        "`waycode data sumo --scenes 800 --seed 9900 --future-s 15 --out data/test8`, with the weights and the driver before.",
+        "[evaluation.md](evaluation.md#guided-planning) lists for crossings, `--scenes 1000 --seed 9621`.",
+        "`sumo-paper` was measured before: `--scenes 300 --seed 9600` (`data/test5`), `--scenes 1000 --seed 9601`.",
+        "For the closed loop: `waycode data sumo --scenes 800 --seed 9900 --future-s 15 --out data/test8`, with the",
+        "weights and the driver before these.",
         "",
     ]
     folders = sorted(path for path in FOLDER.iterdir() if path.is_dir())
