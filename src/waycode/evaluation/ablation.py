@@ -32,8 +32,7 @@ FULL, PAPER = "all of ours", "paper"
 # Name of a variant -> settings that differ from the recipe, by which an addition is switched off.
 WITHOUT: dict[str, tuple[str, ...]] = {
     "no tightening noise target": ("noise.final_target_ade_m=none",),
-    "no feedback to the encoder": ("model.feedback=false", "model.preview=false", "model.polish=false"),
-    "no preview of the next token": ("model.preview=false",),
+    "no feedback to the encoder": ("model.feedback=false", "model.polish=false"),
     "no polish of continuous codes": ("model.polish=false",),
     "no search in the loop": ("searched_share=0", "teaching_weight=0", "prior_weight=0", "model.prior=false"),
     "no teaching of the encoder": ("teaching_weight=0",),
@@ -48,6 +47,7 @@ WITHOUT: dict[str, tuple[str, ...]] = {
 }
 WITH = {  # switched on
     "map correction": ("model.correction_width=64",),
+    "preview of the next token": ("model.preview=true",),
 }
 VARIANTS = (FULL, *WITHOUT, *WITH, PAPER)
 _EDGE = "edge_contact"

@@ -123,7 +123,7 @@ def tiny() -> TrainingConfig:
 def small() -> TrainingConfig:
     """The recipe of the bundled model `sumo-small`, for two CPU cores: the paper's method and everything that helps."""
     return TrainingConfig(
-        model=ModelConfig(preview=True, polish=True),
+        model=ModelConfig(polish=True),
         # 1e-3 per step and a lax target at first, so that sigma is at its bound after 500 steps: search finds order in
         # discrete tokens. The target meets the error of noisy tokens at two thirds of the run; sigma then falls.
         noise=NoiseConfig(
@@ -132,16 +132,14 @@ def small() -> TrainingConfig:
         searched_share=0.625, teaching_weight=8.0, prior_weight=0.2, alternative_share=0.5, alternative_draws=3.0,
         path_weight=1.0, acceleration_weight=0.3, realism_weight=6.0, losses_from=0.5, gate_spread=Spread.LEAST,
         learning_rate=2e-3,
-        steps=20_000, scenes_per_batch=8, agents_per_scene=12, validate_every=4_000,
+        steps=18_000, scenes_per_batch=8, agents_per_scene=12, validate_every=3_000,
     )  # fmt: skip
 
 
 def small_paper() -> TrainingConfig:
     """The paper's method alone, with the size and the budget of `small`."""
     base = small()
-    model = replace(
-        base.model, spline_points=None, reachability=False, feedback=False, preview=False, polish=False, prior=False
-    )
+    model = replace(base.model, spline_points=None, reachability=False, feedback=False, polish=False, prior=False)
     return TrainingConfig(
         # Sigma begins to rise when the error falls below the target, about a tenth of the run here.
         model=model, noise=NoiseConfig(target_ade_m=1.0, gamma=0.95, delta=0.01),
@@ -156,11 +154,11 @@ def small_joint() -> TrainingConfig:
     """The recipe of the bundled model `sumo-small-joint`: one code of 12 tokens for 2 to 8 agents that interact."""
     base = small()
     return replace(
-        base, model=replace(base.model, joint=True, addressed=True, num_tokens=12, preview=False, polish=False),
+        base, model=replace(base.model, joint=True, addressed=True, num_tokens=12, polish=False),
         noise=replace(base.noise, final_target_ade_m=0.4),  # the mean over prefixes of which most are short
         # Another future of one agent would not fit the others' recorded ones.
         alternative_share=0.0, searched_share=0.125, teaching_weight=4.0, dropout_ratio=0.8, scenes_per_batch=8,
-        agents_per_scene=8, learning_rate=1.5e-3, steps=7_000, validate_every=2_000,
+        agents_per_scene=8, learning_rate=1.5e-3, steps=7_000, validate_every=2_000, gate_spread=Spread.BOTH,
     )  # fmt: skip
 
 
