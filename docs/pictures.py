@@ -15,6 +15,7 @@ import torch
 
 import waycode as wc
 from waycode.objectives import GoalPoint, LeftTurn, Reconstruction
+from waycode.planner.ranking import final_spread_m
 from waycode.planner.search_panels import recorded_path_m
 from waycode.plotting import ComparisonPanel, SearchPanel, comparison_figure, save_comparison_picture, save_plan_picture
 from waycode.plotting.scene_picture import write_figure
@@ -100,11 +101,17 @@ def draw_coarse_to_fine(view: wc.View, path: Path) -> None:
 
 def draw_gate(views: list[wc.View], path: Path) -> None:
     """The vehicle for which the search of a left turn without the gate ends in the most uncertain plan."""
+
+    def spread_m(view: wc.View, plan: wc.Plan) -> float:
+        return float(final_spread_m(view.decode_many(torch.tensor(plan.latents)[None]), view.gate)[0])
+
     both = [(view, view.plan(LeftTurn(), gate=False), view.plan(LeftTurn())) for view in views]
-    view, free, gated = max(both, key=lambda three: three[1].final_std_m * (not three[2].rejected))
-    limit_m = view.sigma_max_m[free.depth]
+    view, free, gated = max(both, key=lambda three: spread_m(*three[:2]) * (not three[2].rejected))
+    limit_m = view.gate.sigma_max_m[free.depth]
     panels = [
-        panel_of(view, plan, caption=caption, detail=f"uncertain by {plan.final_std_m:.1f} m, limit {limit_m:.1f} m")
+        panel_of(
+            view, plan, caption=caption, detail=f"uncertain by {spread_m(view, plan):.1f} m, limit {limit_m:.1f} m"
+        )
         for caption, plan in (("left turn, without the gate", free), ("left turn, with the gate", gated))
     ]
     save_comparison_picture(panels, path, note=gated.summary, dots_per_inch=_DOTS_PER_INCH)

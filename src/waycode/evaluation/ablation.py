@@ -34,6 +34,7 @@ WITHOUT: dict[str, tuple[str, ...]] = {
     "no tightening noise target": ("noise.final_target_ade_m=none",),
     "no feedback to the encoder": ("model.feedback=false", "model.polish=false"),
     "no polish of continuous codes": ("model.polish=false",),
+    "gate by the magnitude of the standard deviation": ("gate_spread=both",),
     "no search in the loop": ("searched_share=0", "teaching_weight=0", "prior_weight=0", "model.prior=false"),
     "no teaching of the encoder": ("teaching_weight=0",),
     "no rounded share": ("noise.rounded_share=0",),
@@ -115,9 +116,11 @@ def ablation_report(
         on_variant(name)
         run = out / name.replace(" ", "-")
         if last_step(run) < steps:
+            config = variant_config(name, steps=steps)
             train(
-                variant_config(name, steps=steps), data=data, validation=validation, out=run,
-                validate=ReconstructionFigures(), resume=run.exists(), cache=cache, hooks=hooks,
+                config, data=data, validation=validation, out=run,
+                validate=ReconstructionFigures(spread=config.gate_spread), resume=run.exists(), cache=cache,
+                hooks=hooks,
             )  # fmt: skip
         rows[name] = measure(
             run / MODEL_FOLDER, validation=validation, crossings=crossings, scenes=scenes, workers=workers
