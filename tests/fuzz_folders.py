@@ -18,7 +18,7 @@ from waycode.dataset.checks import check_dataset
 from waycode.dataset.dataset import INFO_FILE, Dataset, load_scene, write_dataset
 from waycode.dataset.files import sha256_of_file
 from waycode.dataset.storage import scenes_to_table, write_shard
-from waycode.model import Gate
+from waycode.model import VarianceGate
 from waycode.scene import WaycodeError
 
 
@@ -85,7 +85,7 @@ class ModelFolder(Target):
 
         for joint in (False, True):
             out, model = self.folder / f"whole-{joint}", tiny_model(joint=joint)
-            save_model(out, model, gate=Gate(sigma_max_m={1: 4.5, 2: 3.25}), card="# A model")
+            save_model(out, model, gate=VarianceGate(sigma_max_m={1: 4.5, 2: 3.25}), card="# A model")
             width = model.config.width
             limits = {"max_distance": np.array(2.0), "max_off_lane": np.array(0.5)}
             Familiarity(mean=np.zeros(width), precision=np.eye(width), **limits).save(out)

@@ -11,7 +11,7 @@ import numpy as np
 from fuzz_base import Finding, Target
 from fuzz_inputs import Random, choose, damaged_json, damaged_words, json_text
 from scenes import traffic_scene
-from waycode.model import Gate
+from waycode.model import VarianceGate
 from waycode.scene import Scene, WaycodeError
 
 _STUDIO = "127.0.0.1:8765"
@@ -98,7 +98,7 @@ class StudioRequests(Target):
 
         limits = dict.fromkeys(range(1, 4), 1e9)
         for joint in (False, True):
-            save_model(self.folder / str(joint), tiny_model(joint=joint), gate=Gate(sigma_max_m=limits))
+            save_model(self.folder / str(joint), tiny_model(joint=joint), gate=VarianceGate(sigma_max_m=limits))
         studio = Studio.open([], model=str(self.folder / "False"), joint_model=str(self.folder / "True"))
         client = TestClient(create_app(studio), base_url=f"http://{_STUDIO}", raise_server_exceptions=False)
         return client.__enter__()  # its event loop runs as long as the process does

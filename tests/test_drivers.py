@@ -24,7 +24,7 @@ from driving_scenes import (
 from waycode import Planner
 from waycode.driving import Driver, LqrTracker, Observation, PerfectTracker, Trajectory
 from waycode.features import SegmentedMap, segment_map
-from waycode.model import Gate
+from waycode.model import VarianceGate
 from waycode.objectives import DRIVING_OBJECTIVE, ObjectiveError, TerminalVariance, parse_objective
 from waycode.planner import View, refinement
 from waycode.planner import planner as planner_module
@@ -455,7 +455,7 @@ def test_a_model_that_is_uncertain_of_everything_stops() -> None:
     chosen = choose_trajectory([], None, evaluate).trajectory
     np.testing.assert_array_equal(chosen.position_m, evaluate.stop(3.9).position_m)
     certain = loaded_planner("sumo-small")
-    never = Planner(certain.model, gate=Gate(sigma_max_m=dict.fromkeys(certain.gate.sigma_max_m, 0.0)))
+    never = Planner(certain.model, gate=VarianceGate(sigma_max_m=dict.fromkeys(certain.gate.sigma_max_m, 0.0)))
     observation = observation_of(road_scene())
     plan = planned(LatentDriver(planner=never, config=QUICK, tracker=PerfectTracker()), observation)
     np.testing.assert_allclose(plan.speed_mps, np.maximum(0.0, 10.0 - 3.9 * DT_S * np.arange(41)), atol=1e-9)

@@ -10,7 +10,7 @@ import pytest
 from tiny_model import crowd, observed, tiny_model
 from waycode.cli import main
 from waycode.dataset.dataset import Dataset, save_scene
-from waycode.model import Gate
+from waycode.model import VarianceGate
 from waycode.model.saved import save_model
 from waycode.planner import Planner
 from waycode.planner.scenario import _overlaps, generate_scenarios
@@ -25,7 +25,10 @@ def files(tmp_path_factory: pytest.TempPathFactory) -> tuple[Path, Path]:
     save_scene(crowd(), folder / "scene.parquet")
     model = tiny_model(joint=True, num_tokens=TOKENS)
     save_model(
-        folder / "model", model, gate=Gate(sigma_max_m=dict.fromkeys(range(1, TOKENS + 1), 9.0)), card="# A model"
+        folder / "model",
+        model,
+        gate=VarianceGate(sigma_max_m=dict.fromkeys(range(1, TOKENS + 1), 9.0)),
+        card="# A model",
     )
     return folder / "scene.parquet", folder / "model"
 

@@ -30,7 +30,7 @@ from waycode.evaluation.pictures import chosen_examples, save_examples, save_gui
 from waycode.evaluation.realism import REALISM_MEASURES
 from waycode.evaluation.report import EvaluationError, Provenance
 from waycode.evaluation.selection import Case, Group, slow_down_cases
-from waycode.model import Gate, Model
+from waycode.model import Model, VarianceGate
 from waycode.planner import Planner
 from waycode.training.config import tiny
 
@@ -44,7 +44,7 @@ def answered() -> list[AnsweredCase]:
     """The slow-down cases of a few bundled scenes, answered by an untrained model."""
     torch.set_num_threads(1)
     torch.manual_seed(0)
-    planner = Planner(Model(tiny().model).eval(), gate=Gate(sigma_max_m=dict.fromkeys((1, 2, 3), 100.0)))
+    planner = Planner(Model(tiny().model).eval(), gate=VarianceGate(sigma_max_m=dict.fromkeys((1, 2, 3), 100.0)))
     scenes = [(number, scene) for number, scene in enumerate(SAMPLE) if slow_down_cases(scene)][:2]
     return answer_cases(planner, scenes, task=TASKS["slow-down"])
 

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 from tiny_model import crowd, observed, tiny_model
-from waycode.model import Gate
+from waycode.model import VarianceGate
 from waycode.objectives import GoalPoint, NoCollision
 from waycode.planner import JointPlan, JointView, Planner, PlannerError
 from waycode.scene.validation import validate
@@ -17,7 +17,8 @@ TOKENS = 4
 @cache
 def planner() -> Planner:
     return Planner(
-        tiny_model(joint=True, num_tokens=TOKENS), gate=Gate(sigma_max_m=dict.fromkeys(range(1, TOKENS + 1), 1e9))
+        tiny_model(joint=True, num_tokens=TOKENS),
+        gate=VarianceGate(sigma_max_m=dict.fromkeys(range(1, TOKENS + 1), 1e9)),
     )
 
 

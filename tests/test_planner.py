@@ -14,7 +14,7 @@ from fuzz_text import example_plan
 from tiny_model import sample_scenes
 from waycode import Planner, Scene
 from waycode.features import FeatureError
-from waycode.model import Gate, MeanAndStd, PrefixDecoder, Spread
+from waycode.model import MeanAndStd, PrefixDecoder, Spread, VarianceGate
 from waycode.objectives import (
     BaseObjective,
     Candidates,
@@ -209,7 +209,7 @@ def test_no_time_ends_the_search_after_the_first_token(view: View) -> None:
 
 
 def test_a_model_that_is_sure_of_nothing_says_so_and_still_gives_the_best(planner: Planner, scene: Scene) -> None:
-    never = Planner(planner.model, gate=Gate(sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0})).encode(scene)
+    never = Planner(planner.model, gate=VarianceGate(sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0})).encode(scene)
     plan = never.plan(GoalPoint(0.0, 0.0))
     assert plan.status == PlanStatus.UNCERTAIN
     assert "is uncertain of" in plan.message
@@ -223,7 +223,7 @@ def test_a_model_that_is_sure_of_nothing_says_so_and_still_gives_the_best(planne
 def test_the_gate_keeps_what_the_model_is_sure_of(planner: Planner, scene: Scene, view: View) -> None:
     spreads = sorted(one.final_std_m for one in view.beam(TerminalVariance(), beam_width=64))
     limit = spreads[3]
-    strict = Planner(planner.model, gate=Gate(sigma_max_m={1: 1e9, 2: 1e9, 3: limit})).encode(scene)
+    strict = Planner(planner.model, gate=VarianceGate(sigma_max_m={1: 1e9, 2: 1e9, 3: limit})).encode(scene)
     far = goal(strict, ahead_m=500.0)  # whatever goes fast is best: only the gate holds it back
     plan = strict.plan(far, beam_width=64)
     assert plan.final_std_m <= limit
@@ -236,9 +236,9 @@ def test_the_gate_compares_the_smaller_standard_deviation_or_the_magnitude(plann
     position_m = torch.zeros(3, 80, 2)
     std_m = torch.tensor([[3.0, 4.0], [0.5, 9.0], [9.0, 0.5]])[:, None].expand(3, 80, 2)
     candidates = Candidates(position_m=position_m, std_m=std_m, num_tokens=1, dt_s=0.1, setting=view.setting)
-    both = Gate(sigma_max_m={1: 5.0})  # the paper's
+    both = VarianceGate(sigma_max_m={1: 5.0})  # the paper's
     assert too_uncertain(candidates, both).tolist() == [False, True, True]
-    least = Gate(sigma_max_m={1: 1.0}, spread=Spread.LEAST)  # unsure in one direction alone is sure enough
+    least = VarianceGate(sigma_max_m={1: 1.0}, spread=Spread.LEAST)  # unsure in one direction alone is sure enough
     assert too_uncertain(candidates, least).tolist() == [True, False, False]
     told = "its smaller final standard deviation is 3.00 m, above the limit of 1.00 m"
     assert uncertainty_reason(candidates, 0, least) == told
@@ -266,7 +266,9 @@ def test_a_constraint_that_is_violated_is_the_status(view: View, planner: Planne
     assert plan.message.startswith("constraint violated: 4")
     assert view.plan(impossible, refine_steps=2).status == PlanStatus.VIOLATED
     assert all(one.status == PlanStatus.VIOLATED for one in view.beam(impossible, beam_width=3))
-    never = Planner(planner.model, gate=Gate(sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0})).encode(scene).plan(impossible)
+    never = (
+        Planner(planner.model, gate=VarianceGate(sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0})).encode(scene).plan(impossible)
+    )
     assert (never.status, never.rejected) == (PlanStatus.VIOLATED, True)  # both are told, the violation is the status
     assert "uncertain" in never.message
     assert (plan.rejected, view.plan(impossible, deadline_s=0.0).status) == (False, PlanStatus.VIOLATED)
@@ -312,7 +314,7 @@ def test_refinement_by_another_objective(view: View) -> None:
 def test_refinement_never_leaves_the_gate(planner: Planner, scene: Scene, view: View) -> None:
     objective = goal(view, ahead_m=300.0)
     limit = 1.001 * view.plan(objective, gate=False).final_std_m
-    gated = Planner(planner.model, gate=Gate(sigma_max_m={1: 1e9, 2: 1e9, 3: limit})).encode(scene)
+    gated = Planner(planner.model, gate=VarianceGate(sigma_max_m={1: 1e9, 2: 1e9, 3: limit})).encode(scene)
     plan = gated.plan(objective, refine_steps=10)
     assert plan.final_std_m <= limit
     assert plan.status == PlanStatus.FOUND

@@ -11,7 +11,7 @@ import torch
 from roads import arc, candidates_in, road
 from tiny_model import FEATURES, crowd, observed, tiny_model
 from waycode.features import collate, extract
-from waycode.model import Gate, Model
+from waycode.model import Model, VarianceGate
 from waycode.objectives import GoalPoint, Likelihood, ObjectiveError, TerminalVariance, parse_objective
 from waycode.planner import Plan, Planner, PlannerError, PlanStatus, View
 from waycode.planner.prior import CodePrior, draw
@@ -97,7 +97,7 @@ def test_candidates_without_an_objective_are_the_most_likely(view: View, model: 
     assert spreads == sorted(spreads)
     assert len(spreads) == 12
     assert without.candidates(1)[0].log_probability is None
-    never = Planner(model, gate=Gate(sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0})).encode(view.scene, view.agent)
+    never = Planner(model, gate=VarianceGate(sigma_max_m={1: 0.0, 2: 0.0, 3: 0.0})).encode(view.scene, view.agent)
     assert all(plan.status is PlanStatus.UNCERTAIN for plan in never.candidates(2))
 
 

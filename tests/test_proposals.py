@@ -25,7 +25,7 @@ from waycode.evaluation.closed_loop_studies import (
     cell_of,
 )
 from waycode.evaluation.report import EvaluationError
-from waycode.model import Gate
+from waycode.model import VarianceGate
 from waycode.objectives import DRIVING_OBJECTIVE, Candidates
 from waycode.planner import View
 from waycode.simulation.drivers import LatentConfig, LatentDriver
@@ -60,7 +60,7 @@ def least(judged: list[Judged]) -> tuple[float, ...]:
 
 def test_a_search_proposes_what_it_has_decoded_of_every_length() -> None:
     observation = observation_of(road_scene())
-    without_gate = replace(view_of(observation), gate=Gate(sigma_max_m=dict.fromkeys((1, 2, 3), np.inf)))
+    without_gate = replace(view_of(observation), gate=VarianceGate(sigma_max_m=dict.fromkeys((1, 2, 3), np.inf)))
     evaluate = evaluator(observation)
     found = search_proposals(without_gate, evaluate, depth=3, beam_width=2, levels=2, deadline_s=None)
     assert [len(one.levels) for one in found] == [CODES, 2 * CODES, 2 * CODES]
@@ -74,7 +74,7 @@ def test_a_deeper_search_is_never_worse_by_its_judge() -> None:
 
 def test_codes_that_the_model_is_uncertain_of_are_not_proposed() -> None:
     certain, observation = loaded_planner("sumo-small"), observation_of(road_scene())
-    never = Planner(certain.model, gate=Gate(sigma_max_m=dict.fromkeys(certain.gate.sigma_max_m, 0.0)))
+    never = Planner(certain.model, gate=VarianceGate(sigma_max_m=dict.fromkeys(certain.gate.sigma_max_m, 0.0)))
     view, evaluate = view_of(observation, never), evaluator(observation)
     assert search_proposals(view, evaluate, depth=2, beam_width=1, levels=2, deadline_s=None) == []
     assert sampled_proposals(view, evaluate, depth=3) == []

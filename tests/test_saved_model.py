@@ -12,7 +12,7 @@ from safetensors.torch import load_file, save_file
 
 from tiny_model import assert_same_outputs, batch_of, crowd, outputs, reconstruct, tiny_config, tiny_model
 from waycode import WaycodeError
-from waycode.model import Bottleneck, Gate, ModelConfig, Spread, saved
+from waycode.model import Bottleneck, ModelConfig, Spread, VarianceGate, saved
 from waycode.model.config import config_from_json
 from waycode.model.saved import (
     CONFIG_VERSION,
@@ -29,7 +29,9 @@ SIGMA_MAX_M = {1: 4.5, 2: 3.25, 3: 2.0}
 
 @pytest.fixture
 def folder(tmp_path: Path) -> Path:
-    save_model(tmp_path / "model", tiny_model(), gate=Gate(sigma_max_m=SIGMA_MAX_M), card="# A model of straße\n")
+    save_model(
+        tmp_path / "model", tiny_model(), gate=VarianceGate(sigma_max_m=SIGMA_MAX_M), card="# A model of straße\n"
+    )
     return tmp_path / "model"
 
 
@@ -62,7 +64,7 @@ def refusal(folder: Path) -> str:
 @torch.no_grad()
 def test_round_trip(tmp_path: Path, variant: dict[str, Any]) -> None:
     model, batch = tiny_model(3, **variant), batch_of(crowd())
-    save_model(tmp_path, model.train(), gate=Gate(sigma_max_m=SIGMA_MAX_M))
+    save_model(tmp_path, model.train(), gate=VarianceGate(sigma_max_m=SIGMA_MAX_M))
     loaded = load_model(tmp_path)
     assert loaded.model.config == model.config
     assert isinstance(loaded.model.config.bottleneck, Bottleneck)
@@ -166,9 +168,9 @@ def test_thresholds_that_are_none(folder: Path, content: str) -> None:
 
 def test_the_gate_of_earlier_versions_compares_the_magnitude(folder: Path) -> None:
     (folder / "thresholds.json").write_text('{"sigma_max_m": {"1": 3}}')
-    assert load_model(folder).gate == Gate(sigma_max_m={1: 3.0}, spread=Spread.BOTH)
-    save_thresholds(folder, Gate(sigma_max_m={2: 0.5}, spread=Spread.LEAST))
-    assert load_model(folder).gate == Gate(sigma_max_m={2: 0.5}, spread=Spread.LEAST)
+    assert load_model(folder).gate == VarianceGate(sigma_max_m={1: 3.0}, spread=Spread.BOTH)
+    save_thresholds(folder, VarianceGate(sigma_max_m={2: 0.5}, spread=Spread.LEAST))
+    assert load_model(folder).gate == VarianceGate(sigma_max_m={2: 0.5}, spread=Spread.LEAST)
     (folder / "thresholds.json").write_text('{"sigma_max_m": {"1": 3}, "spread": "most"}')
     assert "'most' is not a valid Spread" in refusal(folder)
 

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import pytest
 
-from waycode.model import Gate
+from waycode.model import VarianceGate
 
 pytest.importorskip("fastapi", reason="the studio is not installed: pip install 'waycode[studio]'")
 
@@ -31,7 +31,7 @@ NAMES = [SCENE.tracks.ids[track] for track in np.flatnonzero(SCENE.tracks.valid[
 def model(tmp_path_factory: pytest.TempPathFactory) -> Path:
     folder = tmp_path_factory.mktemp("joint")
     limits = dict.fromkeys(range(1, TOKENS + 1), 1e9)
-    save_model(folder, tiny_model(joint=True, num_tokens=TOKENS), gate=Gate(sigma_max_m=limits))
+    save_model(folder, tiny_model(joint=True, num_tokens=TOKENS), gate=VarianceGate(sigma_max_m=limits))
     return folder
 
 

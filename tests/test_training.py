@@ -15,7 +15,7 @@ from scenes import small_scene
 from waycode.dataset.dataset import Dataset, ShardContents, write_dataset
 from waycode.demo import bundled_dataset
 from waycode.features import collate
-from waycode.model import Gate, Model
+from waycode.model import Model, VarianceGate
 from waycode.model.saved import ModelError, load_model, save_model
 from waycode.scene import Scene
 from waycode.training.callbacks import RunStopped, StepReport, ValidationReport, append_row, keep_rows
@@ -62,10 +62,10 @@ def run(sample: Path) -> Run:
     return run_it
 
 
-def judge(model: Model, dataset: Dataset) -> tuple[dict[str, float], Gate]:
+def judge(model: Model, dataset: Dataset) -> tuple[dict[str, float], VarianceGate]:
     """Stands in for the evaluation, which lies above training."""
     assert not model.training
-    return {"greedy N_l = 2/1": 1.5, "greedy N_l = 2/2": 1.25}, Gate(sigma_max_m={1: 4.0, 2: 3.0})
+    return {"greedy N_l = 2/1": 1.5, "greedy N_l = 2/2": 1.25}, VarianceGate(sigma_max_m={1: 4.0, 2: 3.0})
 
 
 def short(steps: int, **changes: Any) -> TrainingConfig:

@@ -17,7 +17,7 @@ from waycode.dataset.seeds import episode_of
 from waycode.evaluation.metrics import OFFICIAL_SAMPLING_S, displacement_errors_m, final_errors_m, mean_over_types
 from waycode.evaluation.report import EvaluationError, evenly_chosen
 from waycode.features import Example, collate, extract
-from waycode.model import Gate, MeanAndStd, Model, PrefixDecoder, SceneEmbedding, Spread, search_codes
+from waycode.model import MeanAndStd, Model, PrefixDecoder, SceneEmbedding, Spread, VarianceGate, search_codes
 from waycode.model.autoencoder import average_displacement_m
 from waycode.planner import recorded_agents
 from waycode.scene import Scene
@@ -231,7 +231,7 @@ class ReconstructionFigures:
     num_scenes: int = 100  # evenly spread over the dataset, the same at every validation
     spread: Spread = Spread.LEAST  # of the gate
 
-    def __call__(self, model: Model, dataset: Dataset) -> tuple[dict[str, float], Gate]:
+    def __call__(self, model: Model, dataset: Dataset) -> tuple[dict[str, float], VarianceGate]:
         """Returns the ADE in metres by "method/tokens", and the variance gate."""
         errors = reconstruction_errors(model, evenly_chosen(dataset, self.num_scenes), methods=_VALIDATION_METHODS)
         figures = {
@@ -250,7 +250,7 @@ class ReconstructionFigures:
             )
 
 
-def calibrated_gate(errors: AgentErrors, spread: Spread, *, method: str = "greedy N_l = 2") -> Gate:
+def calibrated_gate(errors: AgentErrors, spread: Spread, *, method: str = "greedy N_l = 2") -> VarianceGate:
     """The variance gate whose thresholds are a quantile of the final spread, by number of tokens.
 
     Args:
@@ -262,4 +262,4 @@ def calibrated_gate(errors: AgentErrors, spread: Spread, *, method: str = "greed
     limits = {
         count: float(np.quantile(spread_m, _GATE_QUANTILE[spread])) for count, spread_m in enumerate(by_length, start=1)
     }
-    return Gate(sigma_max_m=limits, spread=spread)
+    return VarianceGate(sigma_max_m=limits, spread=spread)

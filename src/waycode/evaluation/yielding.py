@@ -17,7 +17,7 @@ from waycode.scene import Scene, TrackType
 from waycode.scene.geometry import arclengths, boxes_overlap
 
 CROSSES, STAYS = "they cross", "they stay"
-SHARES = {CROSSES: 1.0, STAYS: 0.0}  # of the recorded future: where the goal is
+_SHARES = {CROSSES: 1.0, STAYS: 0.0}  # of the recorded future: where the goal is
 VEHICLE_DRIVES = "vehicle_drives_m"
 OVERLAP_OTHERWISE = "overlap_otherwise"  # if the vehicle did what it does for the other goal
 _CROSSING_M = 1.5  # paths that come this near to each other cross
@@ -39,7 +39,7 @@ class Yielding:
     def of(planner: Planner, scene: Scene, agents: tuple[int, int]) -> "Yielding":
         """Plans for both goals."""
         view = planner.encode(scene, agents=agents)
-        plans = {name: plan_towards(view, agents[0], share) for name, share in SHARES.items()}
+        plans = {name: plan_towards(view, agents[0], share) for name, share in _SHARES.items()}
         return Yielding(scene=scene, agents=agents, plans=plans)
 
     def path_m(self, goal: str, place: int) -> Float[np.ndarray, "T 2"]:
@@ -50,7 +50,7 @@ class Yielding:
         """Measures of the future for one goal."""
         walker, vehicle = self.agents
         found = measures_of(
-            self.scene, walker, self.agents, SHARES[goal], plan=self.plans[goal], first=self.plans[STAYS]
+            self.scene, walker, self.agents, _SHARES[goal], plan=self.plans[goal], first=self.plans[STAYS]
         )
         other = self.path_m(STAYS if goal == CROSSES else CROSSES, 1)
         bodies = body_of(self.scene, walker, self.path_m(goal, 0)), body_of(self.scene, vehicle, other)
@@ -88,7 +88,7 @@ def joint_yielding(batch: joint.JointBatch) -> joint.JointMeasures:
         Yielding.of(planner, scene, (agents[0], agents[1]))
         for scene, agents in zip(batch.scenes, batch.agents, strict=True)
     ]
-    return by_measure({goal: [case.measures(goal) for case in cases] for goal in SHARES})
+    return by_measure({goal: [case.measures(goal) for case in cases] for goal in _SHARES})
 
 
 def best_example(planner: Planner, scenes: Iterable[Scene]) -> Yielding | None:

@@ -3,12 +3,11 @@
 from waycode.model.autoencoder import Model, PrefixDecoder, search_codes
 from waycode.model.config import Bottleneck, ModelConfig
 from waycode.model.decoder import MeanAndStd, PrefixCache, SceneEmbedding
-from waycode.model.gate import Gate, Spread
+from waycode.model.gate import Spread, VarianceGate
 from waycode.model.scene_encoder import SceneTokens
 
 __all__ = [
     "Bottleneck",
-    "Gate",
     "MeanAndStd",
     "Model",
     "ModelConfig",
@@ -17,5 +16,6 @@ __all__ = [
     "SceneEmbedding",
     "SceneTokens",
     "Spread",
+    "VarianceGate",
     "search_codes",
 ]

@@ -23,7 +23,7 @@ class Spread(StrEnum):
 
 
 @dataclass(frozen=True, kw_only=True)
-class Gate:
+class VarianceGate:
     """Thresholds of the spread at the last step; see `Spread`."""
 
     sigma_max_m: Mapping[int, float] = field(default_factory=dict)  # by number of tokens; empty: not calibrated

@@ -18,7 +18,7 @@ from safetensors.torch import load_file, save
 from waycode.dataset.files import describe, parse_json, replace_file
 from waycode.model.autoencoder import Model
 from waycode.model.config import ModelConfig, config_from_json
-from waycode.model.gate import Gate, Spread
+from waycode.model.gate import Spread, VarianceGate
 from waycode.scene import WaycodeError
 
 CONFIG_VERSION = 5  # 5: feedback to the encoder; 4: one scene encoding for all agents, a prior over codes
@@ -37,11 +37,11 @@ class SavedModel:
     """A trained model with its thresholds and its card."""
 
     model: Model
-    gate: Gate = field(default_factory=Gate)
+    gate: VarianceGate = field(default_factory=VarianceGate)
     card: str = ""  # the model card, Markdown
 
 
-def save_model(folder: str | Path, model: Model, *, gate: Gate | None = None, card: str = "") -> None:
+def save_model(folder: str | Path, model: Model, *, gate: VarianceGate | None = None, card: str = "") -> None:
     """Writes a model's folder; replaces an older model in it.
 
     Args:
@@ -58,11 +58,11 @@ def save_model(folder: str | Path, model: Model, *, gate: Gate | None = None, ca
     weights = {name: tensor.contiguous() for name, tensor in model.state_dict().items()}
     replace_file(folder / _WEIGHTS_FILE, lambda path: path.write_bytes(save(weights)))
     _write_json(folder / _CONFIG_FILE, {"version": CONFIG_VERSION, "model": asdict(model.config)})
-    save_thresholds(folder, gate or Gate())
+    save_thresholds(folder, gate or VarianceGate())
     replace_file(folder / _CARD_FILE, lambda path: path.write_text(card))
 
 
-def save_thresholds(folder: str | Path, gate: Gate) -> Path:
+def save_thresholds(folder: str | Path, gate: VarianceGate) -> Path:
     """Replaces the thresholds of a saved model's gate; arguments as for `save_model`."""
     path = Path(folder) / _THRESHOLDS_FILE
     limits = {str(count): value for count, value in sorted(gate.sigma_max_m.items())}
@@ -162,7 +162,7 @@ def _check_sizes(config: ModelConfig, shapes: Mapping[str, Sequence[int]]) -> No
         raise ValueError(f"{sizes} have more than {least:,} weights, but there are {available:,}")
 
 
-def _read_thresholds(path: Path) -> Gate:
+def _read_thresholds(path: Path) -> VarianceGate:
     try:
         content = _read_json(path)
         spread = Spread(content.get("spread", Spread.BOTH))  # files of earlier versions have none
@@ -172,7 +172,7 @@ def _read_thresholds(path: Path) -> Gate:
             raise ValueError(f"it has {wrong}")
     except (KeyError, AttributeError, TypeError, ValueError, OverflowError) as error:
         raise ModelError(f"{path} is damaged ({describe(error)}): expected sigma_max_m by number of tokens") from error
-    return Gate(sigma_max_m=found, spread=spread)
+    return VarianceGate(sigma_max_m=found, spread=spread)
 
 
 def _read_json(path: Path) -> Mapping[str, Any]:

@@ -9,7 +9,7 @@ import pyarrow as pa
 from jaxtyping import Float
 from torch import Tensor
 
-from waycode.model import Gate, MeanAndStd
+from waycode.model import MeanAndStd, VarianceGate
 from waycode.objectives import Candidates, JointCandidates, Objective, Setting, Verdict
 from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.codes import TokenCode, as_float64
@@ -95,7 +95,7 @@ def plans_of_search(
     *,
     objective: Objective,
     asked: int,
-    limits: Gate | None,
+    limits: VarianceGate | None,
     scene_doubt: str | None,
     explain: bool,
     timings_s: Mapping[str, float],
@@ -156,7 +156,7 @@ def plans_without_search(
     codes: Sequence[TokenCode],
     messages: Sequence[str],
     *,
-    limits: Gate,
+    limits: VarianceGate,
     scene_doubt: str | None,
     timings_s: Mapping[str, float],
 ) -> list[Plan]:

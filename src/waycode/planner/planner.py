@@ -11,7 +11,7 @@ import torch
 
 from waycode.driving import Forecast, VehicleState, lane_forecast
 from waycode.features import SegmentedMap, collate, extract, segment_map
-from waycode.model import Gate, Model, SceneEmbedding
+from waycode.model import Model, SceneEmbedding, VarianceGate
 from waycode.model.saved import find_model, load_model
 from waycode.objectives import Setting
 from waycode.planner.familiarity import Familiarity
@@ -32,7 +32,7 @@ class Planner:
     """A trained model with the thresholds of its gate."""
 
     model: Model
-    gate: Gate = field(default_factory=Gate, kw_only=True)
+    gate: VarianceGate = field(default_factory=VarianceGate, kw_only=True)
     familiarity: Familiarity | None = field(default=None, kw_only=True)  # notices scenes of an unknown kind
 
     @staticmethod

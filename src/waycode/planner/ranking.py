@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Bool, Float
 from torch import Tensor
 
-from waycode.model import Gate, Spread
+from waycode.model import Spread, VarianceGate
 from waycode.objectives import BaseObjective, Objective, parse_objective
 from waycode.objectives.candidates import AnyCandidates, JointCandidates
 from waycode.planner.plan import PlannerError
@@ -84,7 +84,7 @@ def descent_cost(objective: Objective) -> Callable[[AnyCandidates], Tensor]:
     return cost
 
 
-def checked_gate(gate: Gate, depth: int) -> Gate:
+def checked_gate(gate: VarianceGate, depth: int) -> VarianceGate:
     """The gate; raises if a threshold is missing for up to `depth` tokens."""
     missing = sorted(set(range(1, depth + 1)) - set(gate.sigma_max_m))
     if missing:
@@ -95,18 +95,18 @@ def checked_gate(gate: Gate, depth: int) -> Gate:
     return gate
 
 
-def too_uncertain(candidates: AnyCandidates, limits: Gate) -> Bool[Tensor, " K"]:
+def too_uncertain(candidates: AnyCandidates, limits: VarianceGate) -> Bool[Tensor, " K"]:
     """The gate: final spread above that of nearly all reconstructions (paper, section 4), or NaN."""
     return ~(final_spread_m(candidates, limits) <= limits.sigma_max_m[candidates.num_tokens])
 
 
-def final_spread_m(candidates: AnyCandidates, gate: Gate) -> Float[Tensor, " K"]:
+def final_spread_m(candidates: AnyCandidates, gate: VarianceGate) -> Float[Tensor, " K"]:
     """What the gate compares; of several agents, that of the one that the model is least certain of."""
     agents = candidates.agents if isinstance(candidates, JointCandidates) else (candidates,)
     return torch.stack([gate.spread.of(one.std_m[:, -1]) for one in agents]).amax(dim=0)
 
 
-def uncertainty_reason(candidates: AnyCandidates, index: int, limits: Gate | None) -> str | None:
+def uncertainty_reason(candidates: AnyCandidates, index: int, limits: VarianceGate | None) -> str | None:
     """Why the gate rejects a single candidate; None if it does not, or if there is no threshold."""
     limit = None if limits is None else limits.sigma_max_m.get(candidates.num_tokens)
     if limits is None or limit is None:

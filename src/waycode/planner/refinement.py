@@ -8,7 +8,7 @@ import torch
 from jaxtyping import Float
 from torch import Tensor
 
-from waycode.model import Gate
+from waycode.model import VarianceGate
 from waycode.objectives import BaseObjective, Objective
 from waycode.objectives.candidates import AnyCandidates
 from waycode.planner.ranking import cost_levels, descent_cost, too_uncertain
@@ -32,7 +32,7 @@ def best_visited(
     start: Float[Tensor, "n D"],
     *,
     steps: int,
-    limits: Gate | None,
+    limits: VarianceGate | None,
     deadline_s: float | None,
     clock: Callable[[], float],
 ) -> VisitedBest:

@@ -5,7 +5,7 @@ from typing import TYPE_CHECKING
 
 from torch import Tensor
 
-from waycode.model import Gate, PrefixCache, PrefixDecoder
+from waycode.model import PrefixCache, PrefixDecoder, VarianceGate
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import Objective
 from waycode.objectives.candidates import AnyCandidates
@@ -23,7 +23,7 @@ def search_view(
     *,
     beam_width: int,
     levels: int,
-    limits: Gate | None,
+    limits: VarianceGate | None,
     by_certainty: bool,
     deadline_s: float | None,
 ) -> tuple[SearchResult[AnyCandidates], list[AnyCandidates]]:

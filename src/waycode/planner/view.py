@@ -14,7 +14,7 @@ import torch
 from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
-from waycode.model import Gate, MeanAndStd, Model, SceneEmbedding
+from waycode.model import MeanAndStd, Model, SceneEmbedding, VarianceGate
 from waycode.model.decoder import PRIOR_LEVELS
 from waycode.objectives import Candidates, Objective, Setting, TerminalVariance
 from waycode.planner.assembly import candidates_in, plan_of, plans_of_search, plans_without_search
@@ -45,7 +45,7 @@ class View:
     """A scene as the model has encoded it for one agent. Immutable: all plans share it."""
 
     model: Model
-    gate: Gate
+    gate: VarianceGate
     familiarity: Familiarity | None = None  # notices scenes of an unknown kind; None if it is not calibrated
     setting: Setting  # the agent and its surroundings
     embedding: SceneEmbedding  # the encoded scene, with the decoder's keys and values

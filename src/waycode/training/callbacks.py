@@ -16,7 +16,7 @@ from lightning.pytorch.callbacks import Callback
 
 from waycode.dataset.dataset import Dataset
 from waycode.dataset.files import parse_json, replace_file
-from waycode.model import Gate, Model
+from waycode.model import Model, VarianceGate
 from waycode.model.saved import save_model
 from waycode.training.card import Effort, TrainingData, model_card
 from waycode.training.data import SceneData
@@ -27,7 +27,7 @@ _SHOWN_DIGITS = 6
 _MAX_DIGITS = 12  # of the number of a step
 
 # From a model and the validation scenes to figures named `column/tokens`, and the thresholds of the variance gate.
-Validate = Callable[[Model, Dataset], tuple[dict[str, float], Gate]]
+Validate = Callable[[Model, Dataset], tuple[dict[str, float], VarianceGate]]
 
 
 class RunStopped(Exception):  # noqa: N818 (no error: the user requested it)
