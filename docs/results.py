@@ -74,7 +74,7 @@ def page() -> str:
         "`sumo-paper` was measured before, and the joint futures with a goal for one agent: `--scenes 300 --seed 9600`",
         "(`data/test5`), `--scenes 1000 --seed 9601`.",
         "For the closed loop: `waycode data sumo --scenes 800 --seed 9900 --future-s 15 --out data/test8`, with the",
-        "weights and the driver before these.",
+        "gate and the driver before these.",
         "",
     ]
     folders = sorted(path for path in FOLDER.iterdir() if path.is_dir())

@@ -25,7 +25,7 @@ from waycode.search import refine
 
 _BATCH_SCENES = 16  # bounds the memory; larger batches are not faster on a CPU
 # The variance gate accepts this share of the reconstructions. What is asked of a planner is rarer than what is
-# recorded, and the model is less certain of it: at 0.95 the gate rejects every third left turn that a lane offers.
+# recorded, and the model is less certain of it: docs/planning.md has what other shares reject.
 _GATE_QUANTILE = {Spread.BOTH: 0.99, Spread.LEAST: 0.98}
 
 
