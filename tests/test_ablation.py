@@ -2,6 +2,7 @@
 
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -11,6 +12,7 @@ from waycode.cli.tables import ablation_table
 from waycode.demo import bundled_dataset
 from waycode.evaluation import ablation
 from waycode.evaluation.ablation import FULL, PAPER, VARIANTS, WITH, WITHOUT, ablation_report, variant_config
+from waycode.evaluation.report import Estimate
 from waycode.training.config import TrainingConfig, additions, override, small, tiny
 
 
@@ -54,7 +56,16 @@ def test_variants_are_trained_once_and_measured(tmp_path: Path, monkeypatch: pyt
 
     first = run(FULL)
     weights = (tmp_path / "all-of-ours" / "model" / "model.safetensors").read_bytes()
+    measured = list[Path]()
+    measure = ablation.measure
+
+    def noticed(model: Path, **options: Any) -> dict[str, Estimate]:
+        measured.append(model)
+        return measure(model, **options)
+
+    monkeypatch.setattr(ablation, "measure", noticed)
     both = run(FULL, PAPER)
+    assert measured == [tmp_path / "paper" / "model"]  # the other was measured before
     assert (tmp_path / "all-of-ours" / "model" / "model.safetensors").read_bytes() == weights
     assert seen == [FULL, FULL, PAPER]
     assert both.rows[FULL] == first.rows[FULL]

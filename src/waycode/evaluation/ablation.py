@@ -4,13 +4,16 @@ Every variant is the recipe with one addition switched off (or on), trained from
 number of steps, and measured by the same tables. `paper` has none of them.
 """
 
+import json
 from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from contextlib import suppress
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
 
 from waycode.dataset.dataset import Dataset
+from waycode.dataset.files import replace_file
 from waycode.dataset.seeds import check_not_test
 from waycode.evaluation.guidance import (
     ALL_CROSSINGS,
@@ -31,6 +34,7 @@ from waycode.training.run import Hooks, last_step, train
 FULL, PAPER = "all of ours", "paper"
 # Name of a variant -> settings that differ from the recipe, by which an addition is switched off.
 WITHOUT: dict[str, tuple[str, ...]] = {
+    "no orthogonal steps": ("optimiser=adamw",),
     "no tightening noise target": ("noise.final_target_ade_m=none",),
     "no feedback to the encoder": ("model.feedback=false", "model.polish=false"),
     "no polish of continuous codes": ("model.polish=false",),
@@ -52,6 +56,7 @@ WITH = {  # switched on
 }
 VARIANTS = (FULL, *WITHOUT, *WITH, PAPER)
 _EDGE = "edge_contact"
+_MEASURES_FILE = "measures.json"  # in the folder of a variant's run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -122,8 +127,8 @@ def ablation_report(
                 validate=ReconstructionFigures(spread=config.gate_spread), resume=run.exists(), cache=cache,
                 hooks=hooks,
             )  # fmt: skip
-        rows[name] = measure(
-            run / MODEL_FOLDER, validation=validation, crossings=crossings, scenes=scenes, workers=workers
+        rows[name] = _measured_once(
+            run, steps=steps, validation=validation, crossings=crossings, scenes=scenes, workers=workers
         )
     return AblationReport(
         provenance=Provenance.of(Dataset(validation), model=f"variants in {out}"),
@@ -132,6 +137,26 @@ def ablation_report(
         training_sha256=training.info.settings_sha256,
         rows=rows,
     )
+
+
+def _measured_once(
+    run: Path, *, steps: int, validation: Path, crossings: Path, scenes: int | None, workers: int
+) -> dict[str, Estimate]:
+    """`measure` of a run's model, kept in the run's folder: a stopped table does not measure a variant again."""
+    of = {
+        "steps": steps,
+        "scenes": scenes,
+        "settings_sha256": [Dataset(folder).info.settings_sha256 for folder in (validation, crossings)],
+    }
+    path = run / _MEASURES_FILE
+    with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not such a file: measured again
+        kept = json.loads(path.read_text())
+        if kept["of"] == of:
+            return {name: Estimate(**estimate) for name, estimate in kept["rows"].items()}
+    rows = measure(run / MODEL_FOLDER, validation=validation, crossings=crossings, scenes=scenes, workers=workers)
+    content = {"of": of, "rows": {name: asdict(estimate) for name, estimate in rows.items()}}
+    replace_file(path, lambda temporary: temporary.write_text(json.dumps(content, indent=1)))
+    return rows
 
 
 def measure(

@@ -20,6 +20,13 @@ class TrainingError(WaycodeError):
     """A run that cannot be started or resumed."""
 
 
+class Optimiser(StrEnum):
+    """How gradients become steps."""
+
+    ADAMW = "adamw"  # the paper's
+    ORTHOGONAL = "orthogonal"  # orthogonal steps for the transformers' weight matrices (ours), see `optimiser.py`
+
+
 class NestedDropout(StrEnum):
     """How the decoder is trained on prefixes (paper, sections 3.2 and A.3)."""
 
@@ -73,6 +80,7 @@ class TrainingConfig:
     agents_per_scene: int = 4  # at most
     learning_rate: float = 8e-4  # the highest of the schedule
     weight_decay: float = 0.02
+    optimiser: Optimiser = Optimiser.ADAMW
     warm_up: float = 0.05  # share of the steps; then a cosine down to zero. 0: constant rate
     clip_norm: float = 1.0  # of the gradient
     gate_spread: Spread = Spread.BOTH  # what the variance gate of the model compares; the paper's is BOTH
@@ -131,7 +139,7 @@ def small() -> TrainingConfig:
         ),
         searched_share=0.625, teaching_weight=8.0, prior_weight=0.2, alternative_share=0.5, alternative_draws=3.0,
         path_weight=1.0, acceleration_weight=0.3, realism_weight=6.0, losses_from=0.5, gate_spread=Spread.LEAST,
-        learning_rate=2e-3,
+        optimiser=Optimiser.ORTHOGONAL, learning_rate=3e-3,
         steps=18_000, scenes_per_batch=8, agents_per_scene=12, validate_every=3_000,
     )  # fmt: skip
 
@@ -144,7 +152,7 @@ def small_paper() -> TrainingConfig:
         # Sigma begins to rise when the error falls below the target, about a tenth of the run here.
         model=model, noise=NoiseConfig(target_ade_m=1.0, gamma=0.95, delta=0.01),
         nested_dropout=NestedDropout.SAMPLED, mirror=False, balance=False,
-        learning_rate=base.learning_rate, steps=base.steps,
+        learning_rate=2e-3, steps=base.steps,
         scenes_per_batch=base.scenes_per_batch, agents_per_scene=base.agents_per_scene,
         validate_every=base.validate_every,
     )  # fmt: skip
@@ -207,6 +215,7 @@ def additions(config: TrainingConfig) -> dict[str, bool]:
     return {
         "one scene encoding for all agents, by relative poses": True,
         "tightening noise target": config.noise.final_target_ade_m is not None,
+        "orthogonal steps": config.optimiser == Optimiser.ORTHOGONAL,
         "search in the loop": config.searched_share > 0,
         "feedback to the encoder": model.feedback,
         "preview of the next token": model.preview,

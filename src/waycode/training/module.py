@@ -17,7 +17,7 @@ from waycode.features import Agents, Batch, SceneFeatures
 from waycode.model import Model, SceneEmbedding, search_codes
 from waycode.model.autoencoder import Channel, average_displacement_m
 from waycode.model.bottleneck import draw_noise, prefix_probabilities, quantise_straight_through, sample_prefix
-from waycode.training.config import NestedDropout, TrainingConfig
+from waycode.training.config import NestedDropout, Optimiser, TrainingConfig
 from waycode.training.losses import (
     acceleration_error_mps2,
     beta_nll,
@@ -28,6 +28,7 @@ from waycode.training.losses import (
     path_deviation_m,
     weighted_mean,
 )
+from waycode.training.optimiser import OrthogonalAdamW, transformer_matrices
 from waycode.training.realism import MOTION_WEIGHT, cars_of, excess_acceleration_mps2, random_codes, realism_loss
 
 TEACHING_MARGIN = 0.3  # the encoder's numbers must be this far on the side of the searched level; then they are free
@@ -199,9 +200,13 @@ class AutoencoderModule(lightning.LightningModule):
         def rate(step: int) -> float:  # a plain function: torch puts nothing of it into the checkpoint
             return learning_rate_share(step, config)
 
-        optimizer = torch.optim.AdamW(
-            self.parameters(), lr=config.learning_rate, weight_decay=config.weight_decay, fused=True
-        )
+        learning_rate, weight_decay = config.learning_rate, config.weight_decay
+        optimizer: torch.optim.Optimizer
+        if config.optimiser == Optimiser.ORTHOGONAL:
+            matrices = transformer_matrices(self.model)
+            optimizer = OrthogonalAdamW(self.parameters(), matrices, lr=learning_rate, weight_decay=weight_decay)
+        else:
+            optimizer = torch.optim.AdamW(self.parameters(), lr=learning_rate, weight_decay=weight_decay, fused=True)
         schedule = torch.optim.lr_scheduler.LambdaLR(optimizer, rate)
         return {"optimizer": optimizer, "lr_scheduler": {"scheduler": schedule, "interval": "step"}}
 
