@@ -51,6 +51,20 @@ _CLOSED_LOOP = {  # of the metrics of a drive, in %: heading
     "speed_limit": "limit",
     "comfort": "comfort",
 }
+_ABLATION = {  # measures of `waycode ablate`: heading and scale
+    "encoder N_l = 2, 3 tokens": ("encoder N_l = 2 m", 1),
+    "encoder continuous, 3 tokens": ("continuous m", 1),
+    "greedy N_l = 2, 1 tokens": ("greedy, 1 token m", 1),
+    "greedy N_l = 2, 3 tokens": ("greedy, 3 tokens m", 1),
+    "goal at the recorded end: mean_error_m": ("goal ADE m", 1),
+    "goal at the recorded end: final_error_m": ("goal FDE m", 1),
+    "left turn available, all crossings: success": ("left turn %", 100),
+    "no left turn available, all crossings: success": ("none there %", 100),
+    "zero lane changes: success": ("no lane change %", 100),
+    "one lane change: success": ("one %", 100),
+    "steady at about 9 m/s: success": ("slow-down %", 100),
+    "left-turn: edge_contact": ("edge contact of turns %", 100),
+}
 _FORECAST = {
     "min_ade_m": ("minADE6 m", 1),
     "min_fde_m": ("minFDE6 m", 1),
@@ -83,6 +97,8 @@ def page() -> str:
         for folder in folders
     }
     lines += _glance({name: reports for name, reports in models.items() if set(_TASKS) <= set(reports)})
+    if (ablation := FOLDER / "ablation.json").exists():
+        lines += _ablation(json.loads(ablation.read_text()))
     for name, reports in models.items():
         lines += [f"## {name}", ""]
         if "reconstruction" in reports:
@@ -98,6 +114,23 @@ def page() -> str:
             for report in (one for stem, one in reports.items() if stem.startswith(evaluation)):  # by number of agents
                 lines += _joint(evaluation, report)
     return "\n".join(lines).rstrip("\n") + "\n"
+
+
+def _ablation(report: Mapping[str, Any]) -> Iterator[str]:
+    """A row per variant, a column per measure."""
+    yield from ("## Ablation", "")
+    yield (
+        f"`waycode ablate`, {report['steps']:,} steps for each variant of `small`, from nothing, with equal data and "
+        f"seed: training settings `{report['training_sha256'][:12]}`, development seed {report['data_seed']}, "
+        f"settings `{report['settings_sha256'][:12]}`; [the commands](training.md#ablation). Greedy search with three "
+        "tokens unless said otherwise. Short runs: what gains here need not gain over 18,000 steps."
+    )
+    yield ""
+    rows = [
+        [variant, *(_scaled(measures.get(name), scale) for name, (_, scale) in _ABLATION.items())]
+        for variant, measures in report["rows"].items()
+    ]
+    yield from _table(["variant", *(heading for heading, _ in _ABLATION.values())], rows)
 
 
 def _glance(models: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:

@@ -11,8 +11,20 @@ from waycode.cli import main
 from waycode.cli.tables import ablation_table
 from waycode.demo import bundled_dataset
 from waycode.evaluation import ablation
-from waycode.evaluation.ablation import FULL, PAPER, VARIANTS, WITH, WITHOUT, ablation_report, variant_config
+from waycode.evaluation.ablation import (
+    FULL,
+    PAPER,
+    SEARCHED_WITHOUT,
+    VARIANTS,
+    WITH,
+    WITHOUT,
+    ablation_report,
+    variant_config,
+)
+from waycode.evaluation.guidance import TASKS
 from waycode.evaluation.report import Estimate
+from waycode.evaluation.selection import Group
+from waycode.objectives import LaneChange
 from waycode.training.config import TrainingConfig, additions, override, small, tiny
 
 
@@ -41,6 +53,17 @@ def test_every_addition_has_a_variant() -> None:
     assert kept == {"one scene encoding for all agents, by relative poses", "expected nested dropout"}
 
 
+def test_additions_to_the_search_are_switched_off() -> None:
+    by_certainty, levels = SEARCHED_WITHOUT.values()
+    assert not any(by_certainty(task).by_certainty for task in TASKS.values())
+    changed = [name for name, task in TASKS.items() if levels(task) != task]
+    assert changed == ["lane-change"]
+    assert levels(TASKS["lane-change"]).objectives == {
+        Group.ZERO: LaneChange(0, guided=False),
+        Group.ONE: LaneChange(1, guided=False),
+    }
+
+
 def test_variants_are_trained_once_and_measured(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     def config(name: str, *, steps: int) -> TrainingConfig:
         return replace(tiny(), steps=steps, validate_every=steps, mirror=name == FULL)
@@ -67,8 +90,12 @@ def test_variants_are_trained_once_and_measured(tmp_path: Path, monkeypatch: pyt
     both = run(FULL, PAPER)
     assert measured == [tmp_path / "paper" / "model"]  # the other was measured before
     assert (tmp_path / "all-of-ours" / "model" / "model.safetensors").read_bytes() == weights
-    assert seen == [FULL, FULL, PAPER]
     assert both.rows[FULL] == first.rows[FULL]
+    measured.clear()
+    (name, *_) = SEARCHED_WITHOUT
+    run(name)
+    assert measured == [tmp_path / "all-of-ours" / "model"]
+    assert seen == [FULL, FULL, PAPER, name]
     assert "greedy N_l = 2, 3 tokens" in both.rows[PAPER]
     assert any(name.endswith("edge_contact") for name in both.rows[PAPER])
     assert both.write(tmp_path).name == "ablation.json"
@@ -80,4 +107,4 @@ def test_an_unknown_variant_is_one_sentence(tmp_path: Path, capsys: Output) -> N
     folders = [sample, "--val", sample, "--crossings", sample, "--out", str(tmp_path / "out")]
     assert main(["ablate", *folders, "--only", "no wheels"]) == 2
     assert complaint_of(capsys).startswith("waycode: there is no variant 'no wheels'; available: all of ours, ")
-    assert len(VARIANTS) == len(WITHOUT) + len(WITH) + 2
+    assert len(VARIANTS) == len(SEARCHED_WITHOUT) + len(WITHOUT) + len(WITH) + 2

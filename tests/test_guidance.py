@@ -246,7 +246,7 @@ def test_the_command_prints_and_writes(tmp_path: Path, capsys: Output) -> None:
 def test_the_number_of_processes_changes_nothing(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr("waycode.evaluation.guidance._SCENES_PER_PART", 1)
     one, two = (
-        answer_dataset("lane-change", model="sumo-small", folder=SAMPLE.folder, scenes=4, workers=workers)
+        answer_dataset(TASKS["lane-change"], model="sumo-small", folder=SAMPLE.folder, scenes=4, workers=workers)
         for workers in (1, 2)
     )
     assert len({case.scene_number for case in one}) > 1

@@ -182,7 +182,7 @@ class Evaluate:
         chosen, episodes = chosen_indices(len(dataset), self.scenes), episodes_in(dataset)
         with progress_bar("planning", len(chosen)) as advance:
             answered = answer_dataset(
-                self.what, model=self.model, folder=self.data, scenes=self.scenes, workers=self.workers,
+                TASKS[self.what], model=self.model, folder=self.data, scenes=self.scenes, workers=self.workers,
                 on_scenes=advance,
             )  # fmt: skip
         report = guidance_report(

@@ -1,7 +1,8 @@
 """The ablation table: what each addition of ours is worth, at equal budget.
 
 Every variant is the recipe with one addition switched off (or on), trained from nothing with the same data, seed and
-number of steps, and measured by the same tables. `paper` has none of them.
+number of steps, and measured by the same tables. `paper` has none of them. Additions to the search are switched off
+when the model of the whole recipe is measured.
 """
 
 import json
@@ -20,6 +21,7 @@ from waycode.evaluation.guidance import (
     SUCCESS,
     TASKS,
     AnsweredCase,
+    GuidanceTask,
     answer_dataset,
     greedy,
     left_turn_part,
@@ -28,6 +30,7 @@ from waycode.evaluation.reconstruction import TABLE_METHODS, ReconstructionFigur
 from waycode.evaluation.report import Estimate, Provenance, Report, evenly_chosen
 from waycode.evaluation.selection import Group
 from waycode.model.saved import MODEL_FOLDER, load_model
+from waycode.objectives import LaneChange
 from waycode.training.config import TrainingConfig, override, small, small_paper
 from waycode.training.run import Hooks, last_step, train
 
@@ -54,9 +57,13 @@ WITH = {  # switched on
     "map correction": ("model.correction_width=64",),
     "preview of the next token": ("model.preview=true",),
 }
-VARIANTS = (FULL, *WITHOUT, *WITH, PAPER)
+# Name of a variant -> the task of a table, searched without an addition; the model is that of `FULL`.
+SEARCHED_WITHOUT: dict[str, Callable[[GuidanceTask], GuidanceTask]] = {
+    "ties not broken by certainty": lambda task: replace(task, by_certainty=False),
+    "lane change without its second level": lambda task: _without_second_level(task),
+}
+VARIANTS = (FULL, *SEARCHED_WITHOUT, *WITHOUT, *WITH, PAPER)
 _EDGE = "edge_contact"
-_MEASURES_FILE = "measures.json"  # in the folder of a variant's run
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -119,16 +126,17 @@ def ablation_report(
     rows = {}
     for name in variants:
         on_variant(name)
-        run = out / name.replace(" ", "-")
+        trained = FULL if name in SEARCHED_WITHOUT else name
+        run = out / _slug(trained)
         if last_step(run) < steps:
-            config = variant_config(name, steps=steps)
+            config = variant_config(trained, steps=steps)
             train(
                 config, data=data, validation=validation, out=run,
                 validate=ReconstructionFigures(spread=config.gate_spread), resume=run.exists(), cache=cache,
                 hooks=hooks,
             )  # fmt: skip
         rows[name] = _measured_once(
-            run, steps=steps, validation=validation, crossings=crossings, scenes=scenes, workers=workers
+            name, out, run, steps=steps, validation=validation, crossings=crossings, scenes=scenes, workers=workers
         )
     return AblationReport(
         provenance=Provenance.of(Dataset(validation), model=f"variants in {out}"),
@@ -139,28 +147,50 @@ def ablation_report(
     )
 
 
+def _slug(name: str) -> str:
+    return name.replace(" ", "-")
+
+
+def _without_second_level(task: GuidanceTask) -> GuidanceTask:
+    """The task with the paper's levels of `lane-change`; any other task as it is."""
+    objectives = {
+        group: replace(objective, guided=False) if isinstance(objective, LaneChange) else objective
+        for group, objective in task.objectives.items()
+    }
+    return replace(task, objectives=objectives)
+
+
 def _measured_once(
-    run: Path, *, steps: int, validation: Path, crossings: Path, scenes: int | None, workers: int
+    name: str, out: Path, run: Path, *, steps: int, validation: Path, crossings: Path, scenes: int | None, workers: int
 ) -> dict[str, Estimate]:
-    """`measure` of a run's model, kept in the run's folder: a stopped table does not measure a variant again."""
+    """`measure` of a variant, kept in the folder of all runs: a stopped table does not measure a variant again."""
     of = {
         "steps": steps,
         "scenes": scenes,
         "settings_sha256": [Dataset(folder).info.settings_sha256 for folder in (validation, crossings)],
     }
-    path = run / _MEASURES_FILE
+    path = out / f"{_slug(name)}.json"
     with suppress(OSError, ValueError, KeyError, TypeError):  # none yet, or not such a file: measured again
         kept = json.loads(path.read_text())
         if kept["of"] == of:
-            return {name: Estimate(**estimate) for name, estimate in kept["rows"].items()}
-    rows = measure(run / MODEL_FOLDER, validation=validation, crossings=crossings, scenes=scenes, workers=workers)
-    content = {"of": of, "rows": {name: asdict(estimate) for name, estimate in rows.items()}}
+            return {measure_name: Estimate(**estimate) for measure_name, estimate in kept["rows"].items()}
+    rows = measure(
+        run / MODEL_FOLDER, validation=validation, crossings=crossings, scenes=scenes, workers=workers,
+        change=SEARCHED_WITHOUT.get(name, lambda task: task),
+    )  # fmt: skip
+    content = {"of": of, "rows": {measure_name: asdict(estimate) for measure_name, estimate in rows.items()}}
     replace_file(path, lambda temporary: temporary.write_text(json.dumps(content, indent=1)))
     return rows
 
 
 def measure(
-    model: Path, *, validation: Path, crossings: Path, scenes: int | None = None, workers: int = 1
+    model: Path,
+    *,
+    validation: Path,
+    crossings: Path,
+    scenes: int | None = None,
+    workers: int = 1,
+    change: Callable[[GuidanceTask], GuidanceTask] = lambda task: task,
 ) -> dict[str, Estimate]:
     """The measures of one model, by name; those without a case are left out.
 
@@ -170,6 +200,7 @@ def measure(
         crossings: dataset for left turns.
         scenes: number of scenes of each table; None: all.
         workers: processes that plan.
+        change: what is changed of every task.
     """
     network = load_model(model).model
     errors = reconstruction_errors(network, evenly_chosen(Dataset(validation), scenes), methods=TABLE_METHODS)
@@ -181,7 +212,9 @@ def measure(
     full = greedy(network.config.num_tokens)
     for name in ("goal", "left-turn", "lane-change", "slow-down"):
         folder = crossings if name == "left-turn" else validation
-        cases = answer_dataset(name, model=str(model), folder=folder, scenes=scenes, workers=workers)
+        cases = answer_dataset(
+            change(TASKS[name]), model=str(model), folder=folder, scenes=scenes, workers=workers, only=(full,)
+        )
         rows |= dict(_task_measures(name, cases, method=full))
     return rows
 

@@ -36,7 +36,9 @@ ABLATIONS: dict[str, LatentConfig] = {
         objective=DRIVING_OBJECTIVE.replace(" + off-road", "").replace(" + 4 * road-reserve", "")
     ),
     "... without collision": LatentConfig(
-        objective=DRIVING_OBJECTIVE.replace("at-fault-collision + ", "").replace(" + 5 * time-to-collision", "")
+        objective=DRIVING_OBJECTIVE.replace("at-fault-collision + ", "")
+        .replace(" + 5 * time-to-collision", "")
+        .replace(" + 5 * room-to-brake", "")
     ),
 }
 

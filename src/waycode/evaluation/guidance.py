@@ -44,7 +44,7 @@ from waycode.objectives import (
 )
 from waycode.objectives.goals import REACHED_M
 from waycode.objectives.route import ON_ROUTE_M
-from waycode.planner import Planner, View
+from waycode.planner import Plan, Planner, View
 from waycode.scene import Scene
 from waycode.scene.geometry import project
 from waycode.scene.manoeuvre import LEFT_TURN_RAD
@@ -88,6 +88,7 @@ class GuidanceTask:
     measure: Measure
     parts: tuple[TablePart, ...]
     refine_steps: tuple[int, ...] = ()  # further rows: the beam's plan, refined by this many gradient steps
+    by_certainty: bool = True  # see `View.plan`
 
     def objective_of(self, scene: Scene, case: Case) -> BaseObjective:
         """The objective of the case's group."""
@@ -106,7 +107,7 @@ class Answer:
 
 @dataclass(frozen=True, kw_only=True)
 class AnsweredCase:
-    """A case with the answers of all methods, in the order of the table's rows."""
+    """A case with the answers of the methods, in the order of the table's rows."""
 
     case: Case
     scene_number: int
@@ -117,14 +118,16 @@ class AnsweredCase:
         return next(answer for answer in self.answers if answer.method == method)
 
 
-def answer_cases(planner: Planner, scenes: Iterable[tuple[int, Scene]], *, task: GuidanceTask) -> list[AnsweredCase]:
-    """Answers every case of numbered scenes by all methods."""
+def answer_cases(
+    planner: Planner, scenes: Iterable[tuple[int, Scene]], *, task: GuidanceTask, only: Sequence[str] | None = None
+) -> list[AnsweredCase]:
+    """Answers every case of numbered scenes by all methods, or by those named in `only`."""
     answered = []
     for number, scene in scenes:
         if cases := task.select(scene):
             road = RoadShape(scene)
             for case in cases:
-                answers = _answers(planner.encode(scene, case.agent), case, task=task, road=road)
+                answers = _answers(planner.encode(scene, case.agent), case, task=task, road=road, only=only)
                 answered.append(
                     AnsweredCase(case=case, scene_number=number, episode=episode_of(scene), answers=answers)
                 )
@@ -132,27 +135,29 @@ def answer_cases(planner: Planner, scenes: Iterable[tuple[int, Scene]], *, task:
 
 
 def answer_dataset(
-    task: str,
+    task: GuidanceTask,
     *,
     model: str,
     folder: Path,
     scenes: int | None = None,
     workers: int = 1,
+    only: Sequence[str] | None = None,
     on_scenes: Callable[[int], None] = lambda count: None,
 ) -> list[AnsweredCase]:
     """Answers the cases of a dataset, in the order of the scenes.
 
     Args:
-        task: a name of `TASKS`.
+        task: one of `TASKS`, or a variant of it.
         model: what `--model` takes.
         folder: dataset of scenes that the model was not trained on.
         scenes: number of scenes, evenly spread over the dataset; None: all.
         workers: processes; if more than one, each computes with one thread.
+        only: names of `methods`; None: all of them.
         on_scenes: called with the number of scenes done since the last call.
     """
     chosen = chosen_indices(len(Dataset(folder)), scenes)
     parts = [chosen[start : start + _SCENES_PER_PART] for start in range(0, len(chosen), _SCENES_PER_PART)]
-    answer = partial(_answer_part, task=task, model=model, folder=folder, one_thread=workers > 1)
+    answer = partial(_answer_part, task=task, model=model, folder=folder, one_thread=workers > 1, only=only)
     answered = []
     for part, found in zip(parts, map_tasks(answer, parts, workers=workers), strict=True):
         answered += found
@@ -162,14 +167,13 @@ def answer_dataset(
 
 def methods(num_tokens: int, refine_steps: Sequence[int] = ()) -> list[str]:
     """Names of the methods: the rows of a table, from top to bottom."""
-    refined = [f"refined {steps}" for steps in refine_steps]
     return [
         RECORDED,
         DECODED,
         UNGUIDED,
         *(greedy(depth) for depth in range(1, num_tokens + 1)),
         BEAM,
-        *refined,
+        *(refined(steps) for steps in refine_steps),
         GUARDED,
     ]
 
@@ -179,39 +183,55 @@ def greedy(depth: int) -> str:
     return f"greedy {depth}"
 
 
+def refined(steps: int) -> str:
+    """Name of the beam's plan after gradient steps."""
+    return f"refined {steps}"
+
+
 def _answer_part(
-    indices: Sequence[int], *, task: str, model: str, folder: Path, one_thread: bool
+    indices: Sequence[int],
+    *,
+    task: GuidanceTask,
+    model: str,
+    folder: Path,
+    one_thread: bool,
+    only: Sequence[str] | None,
 ) -> list[AnsweredCase]:
     """Answers some scenes of a dataset, perhaps in a worker process."""
     if one_thread:
         torch.set_num_threads(1)
     planner, dataset = Planner.from_pretrained(model), Dataset(folder)
-    return answer_cases(planner, ((index, dataset[index]) for index in indices), task=TASKS[task])
+    return answer_cases(planner, ((index, dataset[index]) for index in indices), task=task, only=only)
 
 
-def _answers(view: View, case: Case, *, task: GuidanceTask, road: RoadShape) -> tuple[Answer, ...]:
+def _answers(
+    view: View, case: Case, *, task: GuidanceTask, road: RoadShape, only: Sequence[str] | None
+) -> tuple[Answer, ...]:
     scene, depth = view.scene, view.model.config.num_tokens
     objective = task.objective_of(scene, case)
-    plans = [
-        view.plan(Reconstruction()),
-        *view.candidates(1),
-        *(view.plan(objective, depth=tokens) for tokens in range(1, depth + 1)),
-        view.plan(objective, beam_width=_BEAM_WIDTH),
-        *(view.plan(objective, beam_width=_BEAM_WIDTH, refine_steps=steps) for steps in task.refine_steps),
-        view.plan(objective.where(_GUARD), beam_width=_BEAM_WIDTH),
-    ]
+    search = partial(view.plan, objective, by_certainty=task.by_certainty)
+    plans: dict[str, Callable[[], Plan]] = {
+        DECODED: lambda: view.plan(Reconstruction()),
+        UNGUIDED: lambda: view.candidates(1)[0],
+        **{greedy(tokens): partial(search, depth=tokens) for tokens in range(1, depth + 1)},
+        BEAM: partial(search, beam_width=_BEAM_WIDTH),
+        **{refined(steps): partial(search, beam_width=_BEAM_WIDTH, refine_steps=steps) for steps in task.refine_steps},
+        GUARDED: partial(view.plan, objective.where(_GUARD), beam_width=_BEAM_WIDTH, by_certainty=task.by_certainty),
+    }
     after = scene.current_step + 1
     recorded = scene.tracks.position_m[case.agent, after : after + view.model.config.features.future_steps]
-    futures = [(recorded, False)]
-    futures += [(plan.position_in(scene), plan.rejected) for plan in plans]
     answers = []
-    for method, (future, uncertain) in zip(methods(depth, task.refine_steps), futures, strict=True):
+    for method in methods(depth, task.refine_steps):
+        if only is not None and method not in only:
+            continue
+        plan = plans[method]() if method in plans else None
+        future = recorded if plan is None else plan.position_in(scene)
         motion = MeasuredMotion.of(scene, case.agent, future)
         realism = realism_of(motion, scene, agent=case.agent, road=road)
         measures = {
             **task.measure(motion, scene, case),
             **{name: float(value) for name, value in asdict(realism).items()},
-            UNCERTAIN: float(uncertain),
+            UNCERTAIN: float(plan is not None and plan.rejected),
         }
         answers.append(Answer(method=method, future_m=future, measures=measures))
     return tuple(answers)

@@ -24,6 +24,7 @@ from waycode.objectives.candidates import Candidates
 from waycode.objectives.comfort import comfort_verdict
 from waycode.objectives.setting import ObjectiveError, Setting
 from waycode.objectives.verdict import Verdict
+from waycode.scene.frames import wrap_angle
 from waycode.scene.geometry import forward
 from waycode.scene.kinematics import (
     ACCELERATION_WINDOW,
@@ -39,11 +40,12 @@ from waycode.scene.kinematics import (
 DRIVING_OBJECTIVE = (
     "at-fault-collision + off-road + red-light + route-end then "
     "5 * route-progress + 5 * time-to-collision + 4 * speed-limit + 2 * comfort-limits(bound_share=0.8) + "
-    "4 * road-reserve"
+    "4 * road-reserve + 5 * room-to-brake"
 )
-TOTAL_WEIGHT = 16.0  # sum of nuPlan's weights; the reserve to the road's edge is ours
+TOTAL_WEIGHT = 16.0  # sum of nuPlan's weights; the reserve to the road's edge and the room to brake are ours
 
-_CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 2, 2  # every 2nd sample is tested, 0.2 s apart at 10 Hz
+# Every sample is tested. With every second one, what a plan meets was seen at every second step of the drive alone.
+_CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 1, 1
 _OFF_ROAD_RESERVE_M = 0.02  # of nuPlan's tolerance: how far a corner may get between two tested samples
 _OFF_ROAD_STEP_M = 0.005  # farther out than now, for an agent that has used up the tolerance but for the reserve
 _SPEED_AT_COLLISION_WEIGHT = 1e-3  # so small that a collision one step later is always better
@@ -52,6 +54,10 @@ _MIN_PROGRESS_GOAL_M = 5.0  # progress is measured against at least this distanc
 _FREE_ROAD_ACCELERATION_MPS2 = 1.5  # PDM-Closed's IDM
 _MAX_RED_LIGHT_BRAKING_MPS2 = 3.5  # a red light that takes harder braking does not count
 _RED_LIGHT_TOLERANCE_M = 1.0  # subtracted from the braking distance
+_LATER_BRAKING_MPS2 = 2.5  # a plan must leave room to stop after its horizon without braking harder
+_LEADER_BRAKING_MPS2 = 3.5  # how hard the road user ahead may brake then
+_LEAST_GAP_M = 0.1  # in which a stop after the horizon is computed
+_LEADER_RAD = np.radians(45.0)  # a road user in a direction that differs less from the path's drives along it
 _FIT_REACH = JERK_WINDOW // 2 + ACCELERATION_WINDOW // 2  # steps on which a jerk depends, to each side
 PAST_STATES = 2 * _FIT_REACH  # states before now that comfort depends on; a drive with fewer has begun less long ago
 _FULL_MARGIN_MPS = 4.0  # speed from which on the margin ahead is the whole one
@@ -177,6 +183,12 @@ def _end_of_centre_m(setting: Setting) -> float:
     return setting.road.end_m - setting.vehicle.length_m / 2
 
 
+def _braking_later(speed_mps: Float[np.ndarray, "K 1"], room_m: Float[np.ndarray, "K n"]) -> Float[np.ndarray, "K n"]:
+    """0 if a stop in this room is gentle; 1 if it takes twice that deceleration or more."""
+    needed_mps2 = np.maximum(speed_mps, 0) ** 2 / (2 * np.maximum(room_m, _LEAST_GAP_M))
+    return np.asarray(np.clip(needed_mps2 / _LATER_BRAKING_MPS2 - 1, 0.0, 1.0))
+
+
 def _conflicts(candidates: Candidates, horizon_s: float, margin: SafetyMargin) -> Conflicts:
     setting, drive = candidates.setting, candidates.shared(_on_route, horizon_s)
     path, vehicle = setting.road.path, setting.vehicle
@@ -298,8 +310,40 @@ class RoadReserve(_DrivingTerm):
 
 
 @dataclass(frozen=True, kw_only=True)
+class RoomToBrake(_DrivingTerm):
+    """Leave room to brake for the road user ahead at the end of the horizon, when that may brake too.
+
+    0 if braking gently is enough, 1 if it takes twice that deceleration. The other terms end with the horizon: they let
+    a fast agent get near a slower one before they notice.
+    """
+
+    standing_gap_m: float = 1.0  # to the road user ahead, when both have stopped
+
+    def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        drive, setting = candidates.shared(_on_route, self.horizon_s), candidates.setting
+        path, vehicle, last = setting.road.path, setting.vehicle, drive.num_steps
+        others = setting.shared(_forecast, last + TTC_LOOKS[-1])
+        along_m, offset_m = path.project(others.position_m[:, last])
+        turned = np.abs(wrap_angle(others.heading_rad[:, last] - path.heading_rad[path.index_at(along_m)]))
+        leads = (turned < _LEADER_RAD) & others.valid[:, last] & (along_m > drive.along_m[:, -1:])  # [K, J]
+        leads &= np.abs(offset_m - drive.offset_m[:, -1:]) < (others.width_m + vehicle.width_m) / 2
+        gap_m = along_m - drive.along_m[:, -1:] - (others.length_m + vehicle.length_m) / 2 - self.standing_gap_m
+        stops_m = (others.velocity_mps[:, last] ** 2).sum(axis=-1) / (2 * _LEADER_BRAKING_MPS2)
+        hard = _braking_later(drive.rear_axle.speed_mps[:, -1:], np.maximum(gap_m, 0.0) + stops_m)
+        return self._costs((leads * hard).max(axis=1, initial=0.0), candidates)
+
+    def _verdict(self, cost: float) -> Verdict:
+        told = "leaves no room to brake" if cost else "leaves room to brake"
+        return Verdict(satisfied=cost < 1, sentence=f"{told} for the road user ahead")
+
+
+@dataclass(frozen=True, kw_only=True)
 class _StopTerm(_DrivingTerm):
-    """1 for passing a place to stop at although a stop is possible."""
+    """Stop at a place, if a stop is possible: 1 for passing it, less for a plan after which braking must be hard.
+
+    Without the second part, a fast agent would notice a place to stop only when it is too near: in 4 s at 25 m/s it
+    gets hardly farther than it needs to brake.
+    """
 
     def _stops_m(self, setting: Setting) -> Float[np.ndarray, " r"]:
         """Arclengths along the route's path."""
@@ -312,8 +356,10 @@ class _StopTerm(_DrivingTerm):
         gap = stop_m - (drive.along_m[:, :1] + half)  # [K, r] from the front bumper
         braking_m = speed**2 / (2 * _MAX_RED_LIGHT_BRAKING_MPS2)
         stoppable = (gap > -STOP_LINE_MARGIN_M) & (np.maximum(gap, 0.0) >= braking_m - _RED_LIGHT_TOLERANCE_M)
-        crossed = drive.along_m.max(axis=1)[:, None] + half > stop_m + STOP_LINE_MARGIN_M
-        return self._costs((stoppable & crossed).any(axis=1).astype(np.float64), candidates)
+        limit_m = stop_m + STOP_LINE_MARGIN_M - half
+        crossed = drive.along_m.max(axis=1)[:, None] > limit_m
+        hard = _braking_later(drive.rear_axle.speed_mps[:, -1:], limit_m - drive.along_m[:, -1:])
+        return self._costs((stoppable * np.where(crossed, 1.0, hard)).max(axis=1, initial=0.0), candidates)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -324,8 +370,10 @@ class RedLight(_StopTerm):
         return setting.road.red_stop_m(setting.scene)
 
     def _verdict(self, cost: float) -> Verdict:
-        told = "crosses the stop line of a red light" if cost else "crosses no red light"
-        return Verdict(satisfied=cost == 0, sentence=f"{told} within {self.horizon_s:g} s")
+        told = "crosses no red light"
+        if cost:
+            told = "crosses the stop line of a red light" if cost == 1 else "leaves no room to brake for a red light"
+        return Verdict(satisfied=cost < 1, sentence=f"{told} within {self.horizon_s:g} s")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -337,8 +385,10 @@ class RouteEnd(_StopTerm):
         return np.array([end_m]) if np.isfinite(end_m) else np.zeros(0)
 
     def _verdict(self, cost: float) -> Verdict:
-        told = "drives past the end of the route" if cost else "stays before the end of the route"
-        return Verdict(satisfied=cost == 0, sentence=f"{told} within {self.horizon_s:g} s")
+        told = "stays before the end of the route"
+        if cost:
+            told = "drives past the end of the route" if cost == 1 else "leaves no room to brake for the route's end"
+        return Verdict(satisfied=cost < 1, sentence=f"{told} within {self.horizon_s:g} s")
 
 
 @dataclass(frozen=True, kw_only=True)
