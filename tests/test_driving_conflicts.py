@@ -31,7 +31,7 @@ CAR = Vehicle.of_size(length_m=4.5, width_m=1.9)
 
 
 def conflicts(observation: Observation, *speeds_mps: float, margin: SafetyMargin | None = None) -> Conflicts:
-    """Of drives along the lane, at every second sample."""
+    """Of drives along the lane."""
     drives = drives_along(observation, *speeds_mps)
     others = constant_velocity_forecast(
         observation.scene, observation.agent, num_steps=PLANNED_STEPS + TTC_LOOKS[-1], near=observation.ego
@@ -44,7 +44,6 @@ def conflicts(observation: Observation, *speeds_mps: float, margin: SafetyMargin
         in_one_lane=~none,
         in_junction=none,
         margin=margin or SafetyMargin(),
-        stride=2,
         dt_s=DT_S,
     )
 
@@ -52,9 +51,9 @@ def conflicts(observation: Observation, *speeds_mps: float, margin: SafetyMargin
 @pytest.mark.parametrize(
     ("other", "speed_mps", "step"),
     [
-        # centres 20 m apart, boxes 4.5 m long: 15.5 m are closed at 10 m/s in 1.55 s, seen at the next even sample
+        # centres 20 m apart, boxes 4.5 m long: 15.5 m are closed at 10 m/s in 1.55 s, seen at the next sample
         pytest.param((20.0, 0.0, 0.0), 10.0, 16.0, id="standing ahead"),
-        pytest.param((20.0, 0.0, 5.0), 10.0, 32.0, id="slower ahead: 3.1 s, seen at the next even sample"),
+        pytest.param((20.0, 0.0, 5.0), 10.0, 32.0, id="slower ahead: touches after 3.1 s"),
         pytest.param((20.0, 0.0, 10.0), 10.0, np.inf, id="as fast ahead"),
         pytest.param((20.0, 3.5, 0.0), 10.0, np.inf, id="in the other lane"),
         pytest.param((-20.0, 0.0, 15.0), 2.0, np.inf, id="from behind is not our fault"),
@@ -69,13 +68,13 @@ def test_first_collisions_by_hand(other: tuple[float, float, float], speed_mps: 
 def test_a_margin_makes_collisions_sooner() -> None:
     observation = observation_of(road_scene(others=((20.0, 0.0, 0.0),)))
     found = conflicts(observation, 10.0, margin=SafetyMargin(ahead_m=3.0))
-    assert found.first_step.tolist() == [14.0]  # 12.5 m at 10 m/s
+    assert found.first_step.tolist() == [13.0]  # 12.5 m at 10 m/s
 
 
 def test_a_road_user_within_the_margin_already_must_not_be_touched() -> None:
     observation = observation_of(road_scene(others=((5.0, 0.0, 0.0),)))  # half a metre between the boxes
     found = conflicts(observation, 2.0, 0.5, 0.0, margin=SafetyMargin(ahead_m=1.0, beside_m=0.2))
-    assert found.first_step.tolist() == [4.0, 12.0, np.inf]  # 0.25 s and 1 s, seen at the next even sample beyond
+    assert found.first_step.tolist() == [3.0, 11.0, np.inf]  # 0.25 s and 1 s, seen at the next sample
 
 
 @pytest.mark.parametrize(("gap_s", "keeps"), [(0.7, False), (1.3, True)])
@@ -155,7 +154,6 @@ def test_a_road_user_counts_for_the_time_to_collision_until_it_hits_the_ego() ->
             in_one_lane=everywhere,
             in_junction=everywhere,
             margin=SafetyMargin(),
-            stride=2,
             dt_s=DT_S,
         )
         assert found.first_step.tolist() == [np.inf]
@@ -173,7 +171,6 @@ def naive_conflicts(
     in_one_lane: np.ndarray,
     in_junction: np.ndarray,
     margin: SafetyMargin,
-    stride: int,
 ) -> tuple[list[float], list[bool]]:
     """The same rules, one pair of boxes after the other."""
     first_steps, kept = [], []
@@ -196,7 +193,7 @@ def naive_conflicts(
             grown = SafetyMargin() if within_now else margin
             blame: bool | None = None  # of the first contact
             close = False
-            for sample in range(0, len(ego), stride):
+            for sample in range(len(ego)):
                 speed, lane = ego.speed_mps[car, sample], in_one_lane[[car], sample]
                 rear_axle, heading = ego.position_m[[car], sample], ego.heading_rad[[car], sample]
                 angle = bearing(rear_axle, heading, others.position_m[[other], sample])
@@ -223,9 +220,9 @@ def naive_conflicts(
     return first_steps, kept
 
 
-@given(st.integers(0, 2**31 - 1), st.sampled_from([0.0, 1.0]), st.sampled_from([1, 2, 3]))
+@given(st.integers(0, 2**31 - 1), st.sampled_from([0.0, 1.0]))
 @settings(max_examples=15, deadline=None)
-def test_conflicts_are_those_of_a_loop_over_all_boxes(seed: int, ahead_m: float, stride: int) -> None:
+def test_conflicts_are_those_of_a_loop_over_all_boxes(seed: int, ahead_m: float) -> None:
     rng = np.random.default_rng(seed)
     samples, margin = 13, SafetyMargin(ahead_m=ahead_m, beside_m=ahead_m / 5)
     drives = random_drives(rng, count=3, samples=samples)
@@ -238,10 +235,9 @@ def test_conflicts_are_those_of_a_loop_over_all_boxes(seed: int, ahead_m: float,
         in_one_lane=lane,
         in_junction=junction,
         margin=margin,
-        stride=stride,
         dt_s=DT_S,
     )
-    first_steps, kept = naive_conflicts(drives, others, lane, junction, margin, stride)
+    first_steps, kept = naive_conflicts(drives, others, lane, junction, margin)
     assert found.first_step.tolist() == first_steps
     assert found.keeps_time_to_collision.tolist() == kept
 
@@ -254,7 +250,7 @@ def test_all_boxes_that_overlap_are_found(seed: int) -> None:
     observation = observation_of(road_scene(others=places))
     drives, margin = drives_along(observation, 0.0, 4.0, 9.0, 20.0), SafetyMargin(ahead_m=1.0, beside_m=0.2)
     others = constant_velocity_forecast(observation.scene, 0, num_steps=PLANNED_STEPS + TTC_LOOKS[-1])
-    samples, looks = np.arange(0, PLANNED_STEPS + 1, 2), np.array(TTC_LOOKS)
+    samples, looks = np.arange(PLANNED_STEPS + 1), np.array(TTC_LOOKS)
     shape = (4, 30, len(samples), len(looks))  # drives, others, samples, looks
     car, other, place, look = (index.ravel() for index in np.indices(shape))
     step, ahead = samples[place], looks[look]
@@ -284,7 +280,7 @@ def test_all_boxes_that_overlap_are_found(seed: int) -> None:
         ),
     )
     enlarged = with_safety_margin(drives, others, margin, CAR)
-    found = box_overlaps(drives, others, vehicle=CAR, looks=TTC_LOOKS, grown=enlarged, stride=2, dt_s=DT_S)
+    found = box_overlaps(drives, others, vehicle=CAR, looks=TTC_LOOKS, grown=enlarged, dt_s=DT_S)
     assert 0 < touch.sum() < touch.size / 4
     for one, expected in zip(found, (car, other, step, look), strict=True):
         np.testing.assert_array_equal(one, expected[touch])
@@ -304,7 +300,6 @@ def test_random_boxes_meet_all_cases() -> None:
             in_one_lane=lane,
             in_junction=~lane,
             margin=SafetyMargin(),
-            stride=1,
             dt_s=DT_S,
         )
         first += np.isfinite(found.first_step).tolist()
@@ -325,7 +320,6 @@ def test_trajectories_of_the_centre_have_the_conflicts_of_the_rear_axle() -> Non
             in_one_lane=~none,
             in_junction=none,
             margin=SafetyMargin(),
-            stride=2,
             dt_s=DT_S,
         ).first_step.tolist()
         for one in (drives, drives.at_centre(CAR))

@@ -158,7 +158,6 @@ def find_conflicts(
     in_one_lane: Bool[np.ndarray, "K S"],
     in_junction: Bool[np.ndarray, "K S"],
     margin: SafetyMargin,
-    stride: int,
     dt_s: float,
 ) -> Conflicts:
     """At-fault collisions and time to collision of K trajectories, in one pass over the overlapping boxes.
@@ -173,16 +172,13 @@ def find_conflicts(
         in_one_lane: whether the ego keeps to one lane at each sample.
         in_junction: whether it is in a junction.
         margin: enlarges the others for collisions, not for the time to collision.
-        stride: every `stride`-th sample is tested.
         dt_s: time between samples.
     """
     ego = trajectories.at_rear_axle(vehicle)
     count = len(ego.heading_rad)
     first_step, keeps_ttc = np.full(count, np.inf), np.ones(count, np.bool_)
     grown = with_safety_margin(ego, others, margin, vehicle)
-    car, other, step, look = box_overlaps(
-        ego, others, vehicle=vehicle, looks=TTC_LOOKS, grown=grown, stride=stride, dt_s=dt_s
-    )
+    car, other, step, look = box_overlaps(ego, others, vehicle=vehicle, looks=TTC_LOOKS, grown=grown, dt_s=dt_s)
     if len(car) == 0:
         return Conflicts(first_step=first_step, keeps_time_to_collision=keeps_ttc)
     speed, one_lane = ego.speed_mps[car, step], in_one_lane[car, step]
@@ -221,7 +217,6 @@ def box_overlaps(
     vehicle: Vehicle,
     looks: tuple[int, ...],
     grown: Forecast[np.ndarray] | None = None,
-    stride: int = 1,
     dt_s: float,
     follows_forecast: bool = False,
 ) -> tuple[Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"], Int[np.ndarray, " n"]]:
@@ -235,35 +230,33 @@ def box_overlaps(
         vehicle: the ego's dimensions.
         looks: samples to look ahead; 0 compares the boxes as they are.
         grown: the others with enlarged boxes, which are compared at look 0; by default `others`.
-        stride: every `stride`-th sample is tested.
         dt_s: time between samples.
         follows_forecast: the others are where the forecast has them at the time looked at, as in PDM-Closed; the
             forecast is as many samples longer.
     """
     grown = others if grown is None else grown
-    steps, ahead = np.arange(0, len(ego), stride), np.array(looks)
-    shift_m = vehicle.rear_axle_to_centre_m + ego.speed_mps[:, steps, None] * dt_s * ahead  # [K, s, L]
-    centre = ego.position_m[:, steps, None] + shift_m[..., None] * forward(ego.heading_rad[:, steps])[:, :, None]
-    drift_m = others.velocity_mps[:, steps, None] * (dt_s * ahead)[:, None]
-    there = others.position_m[:, steps, None] + drift_m  # [J, s, L, 2]
+    samples, ahead = np.arange(len(ego)), np.array(looks)
+    shift_m = vehicle.rear_axle_to_centre_m + ego.speed_mps[..., None] * dt_s * ahead  # [K, S, L]
+    centre = ego.position_m[:, :, None] + shift_m[..., None] * forward(ego.heading_rad)[:, :, None]
+    drift_m = others.velocity_mps[:, samples, None] * (dt_s * ahead)[:, None]
+    there = others.position_m[:, samples, None] + drift_m  # [J, S, L, 2]
     if follows_forecast:
-        there = others.position_m[:, steps[:, None] + ahead]
+        there = others.position_m[:, samples[:, None] + ahead]
     reach = np.hypot(vehicle.length_m, vehicle.width_m) / 2 + forecast_radius_m(grown)
     # All trajectories start in one place, so the bounding box of all of them at each time rules out most others.
-    apart = np.maximum(centre.min(axis=0) - there, there - centre.max(axis=0))  # [J, s, L, 2], negative inside
-    other, place, look = np.nonzero((apart < reach[:, None, None, None]).all(axis=-1))
-    away = centre[:, place, look] - there[other, place, look]  # [K, n, 2]
+    apart = np.maximum(centre.min(axis=0) - there, there - centre.max(axis=0))  # [J, S, L, 2], negative inside
+    other, step, look = np.nonzero((apart < reach[:, None, None, None]).all(axis=-1))
+    away = centre[:, step, look] - there[other, step, look]  # [K, n, 2]
     car, which = np.nonzero(away[..., 0] ** 2 + away[..., 1] ** 2 < reach[other] ** 2)
-    other, place, look = other[which], place[which], look[which]
-    step, size = steps[place], np.ones(len(car))
+    other, step, look, size = other[which], step[which], look[which], np.ones(len(car))
     own = box_corners(
-        centre[car, place, look],
+        centre[car, step, look],
         ego.heading_rad[car, step],
         length_m=vehicle.length_m * size,
         width_m=vehicle.width_m * size,
     )
     theirs = box_corners(
-        there[other, place, look],
+        there[other, step, look],
         others.heading_rad[other, step],
         length_m=np.where(ahead[look] == 0, grown.length_m[other], others.length_m[other]),
         width_m=np.where(ahead[look] == 0, grown.width_m[other], others.width_m[other]),

@@ -44,9 +44,7 @@ DRIVING_OBJECTIVE = (
 )
 TOTAL_WEIGHT = 16.0  # sum of nuPlan's weights; the reserve to the road's edge and the room to brake are ours
 
-# Every sample is tested. With every second one, what a plan meets was seen at every second step of the drive alone.
-_CONFLICT_STRIDE, _OFF_ROAD_STRIDE = 1, 1
-_OFF_ROAD_RESERVE_M = 0.02  # of nuPlan's tolerance: how far a corner may get between two tested samples
+_OFF_ROAD_RESERVE_M = 0.02  # of nuPlan's tolerance: how far a corner may get between two samples
 _OFF_ROAD_STEP_M = 0.005  # farther out than now, for an agent that has used up the tolerance but for the reserve
 _SPEED_AT_COLLISION_WEIGHT = 1e-3  # so small that a collision one step later is always better
 _MAX_OVERSPEED_MPS = 2.23  # nuPlan's mean overspeed at which the metric is 0
@@ -199,18 +197,19 @@ def _conflicts(candidates: Candidates, horizon_s: float, margin: SafetyMargin) -
         in_one_lane=np.abs(drive.offset_m) + vehicle.width_m / 2 <= path.half_width_m[drive.index],
         in_junction=path.in_junction[drive.index],
         margin=margin,
-        stride=_CONFLICT_STRIDE,
         dt_s=candidates.dt_s,
     )
 
 
-def _outside_m(candidates: Candidates, horizon_s: float) -> Float[np.ndarray, "K s"]:
-    """How far the outermost corner is off the drivable area at every second sample; 0 on a map without such an area."""
-    drive, setting = candidates.shared(_on_route, horizon_s), candidates.setting
-    sampled = drive.rear_axle.samples(slice(0, None, _OFF_ROAD_STRIDE))
+def _outside_m(candidates: Candidates, horizon_s: float) -> Float[np.ndarray, "K S"]:
+    """How far the outermost corner is off the drivable area at every sample; 0 on a map without such an area.
+
+    With every second sample, a plan was safe at one step of the drive and off the road at the next.
+    """
+    drive, setting = candidates.shared(_on_route, horizon_s).rear_axle, candidates.setting
     if setting.road.drivable is None:
-        return np.zeros(sampled.heading_rad.shape)
-    corners = sampled.corners_m(setting.vehicle)  # [K, s, 4, 2]
+        return np.zeros(drive.heading_rad.shape)
+    corners = drive.corners_m(setting.vehicle)  # [K, S, 4, 2]
     outside = setting.road.drivable.outside_m(corners.reshape(-1, 2)).reshape(corners.shape[:3])
     return np.asarray(outside.max(axis=-1))
 
