@@ -28,7 +28,7 @@ _MODEL = "sumo-small"
 _SAMPLES = ("sample", "sample-crossings")
 _NO_CROSSING = {"curved_road", "roundabout", "on_ramp"}
 _ELSEWHERE = 3  # scenes that a code is carried to
-_GOAL_SCENE, _GOAL_M = ("sample-crossings", 10), (30.0, 0.0)  # metres ahead of the agent and to its left
+_GOAL_SCENE, _GOAL_M = ("sample-crossings", 10), (22.0, 0.0)  # metres ahead of the agent and to its left
 _REFINE_STEPS = (0, 5, 40)
 _DOTS_PER_INCH = 90
 
@@ -100,13 +100,14 @@ def draw_coarse_to_fine(view: wc.View, path: Path) -> None:
 
 
 def draw_gate(views: list[wc.View], path: Path) -> None:
-    """The vehicle for which the search of a left turn without the gate ends in the most uncertain plan."""
+    """Of the vehicles that turn left without the gate and not with it, the one with the most uncertain turn."""
 
     def spread_m(view: wc.View, plan: wc.Plan) -> float:
         return float(final_spread_m(view.decode_many(torch.tensor(plan.latents)[None]), view.gate)[0])
 
     both = [(view, view.plan(LeftTurn(), gate=False), view.plan(LeftTurn())) for view in views]
-    view, free, gated = max(both, key=lambda three: spread_m(*three[:2]) * (not three[2].rejected))
+    prevented = [three for three in both if three[1].satisfied and not three[2].satisfied and not three[2].rejected]
+    view, free, gated = max(prevented, key=lambda three: spread_m(*three[:2]))
     limit_m = view.gate.sigma_max_m[free.depth]
     panels = [
         panel_of(

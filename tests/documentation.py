@@ -24,6 +24,7 @@ COMMANDS_NOT_RUN = {
     "waycode studio": "serves until it is stopped: tests/test_studio_browser.py",
     "waycode demo": "tests/test_demo.py",
     "waycode eval closed-loop": "drives six planners for minutes: tests/test_closed_loop_campaign.py",
+    "waycode ablate": "trains nineteen models: tests/test_ablation.py",
     "waycode calibrate": "needs 128 views of training scenes: tests/test_familiarity.py",
     "waycode train small ...": "an ellipsis: the settings are those of other commands",
     "python $NUPLAN_DEVKIT_ROOT": "needs nuplan-devkit, which no package index has",
