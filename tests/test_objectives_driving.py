@@ -207,6 +207,22 @@ def test_red_lights_are_walls(light: SignalState, speed_mps: float, expected: fl
 
 
 @pytest.mark.parametrize(
+    ("speed_mps", "satisfied", "sentence"),
+    [
+        pytest.param(12.5, False, "crosses the stop line of a red light within 4 s", id="crosses"),
+        pytest.param(10.0, False, "leaves no room to brake for a red light after 4 s", id="6.1 m/s2"),
+        pytest.param(9.0, True, "leaves little room to brake for a red light after 4 s", id="3.3 m/s2"),
+        pytest.param(6.0, True, "crosses no red light within 4 s", id="0.7 m/s2"),
+    ],
+)
+def test_a_red_light_says_what_is_wrong(speed_mps: float, satisfied: bool, sentence: str) -> None:
+    observation = observation_of(road_scene(speed_mps=speed_mps, light=SignalState.STOP))
+    (verdict,) = RedLight().met(driven_candidates(observation, drives_along(observation, speed_mps)))
+    assert verdict.satisfied is satisfied
+    assert verdict.sentence == sentence
+
+
+@pytest.mark.parametrize(
     ("other", "expected"),
     [
         # After 4 s at 10 m/s, 50 m are needed to stop at 1 m/s2. The other stands, or may stop at 3.5 m/s2.

@@ -31,6 +31,7 @@ from waycode.evaluation.report import Estimate, Provenance, Report, evenly_chose
 from waycode.evaluation.selection import Group
 from waycode.model.saved import MODEL_FOLDER, load_model
 from waycode.objectives import LaneChange
+from waycode.planner.familiarity import weights_sha256
 from waycode.training.config import TrainingConfig, override, small, small_paper
 from waycode.training.run import Hooks, last_step, train
 
@@ -57,10 +58,21 @@ WITH = {  # switched on
     "map correction": ("model.correction_width=64",),
     "preview of the next token": ("model.preview=true",),
 }
+
+
+def _without_second_level(task: GuidanceTask) -> GuidanceTask:
+    """The task with the paper's levels of `lane-change`; any other task as it is."""
+    objectives = {
+        group: replace(objective, guided=False) if isinstance(objective, LaneChange) else objective
+        for group, objective in task.objectives.items()
+    }
+    return replace(task, objectives=objectives)
+
+
 # Name of a variant -> the task of a table, searched without an addition; the model is that of `FULL`.
 SEARCHED_WITHOUT: dict[str, Callable[[GuidanceTask], GuidanceTask]] = {
     "ties not broken by certainty": lambda task: replace(task, by_certainty=False),
-    "lane change without its second level": lambda task: _without_second_level(task),
+    "lane change without its second level": _without_second_level,
 }
 VARIANTS = (FULL, *SEARCHED_WITHOUT, *WITHOUT, *WITH, PAPER)
 _EDGE = "edge_contact"
@@ -136,7 +148,7 @@ def ablation_report(
                 hooks=hooks,
             )  # fmt: skip
         rows[name] = _measured_once(
-            name, out, run, steps=steps, validation=validation, crossings=crossings, scenes=scenes, workers=workers
+            name, out, run, validation=validation, crossings=crossings, scenes=scenes, workers=workers
         )
     return AblationReport(
         provenance=Provenance.of(Dataset(validation), model=f"variants in {out}"),
@@ -151,21 +163,12 @@ def _slug(name: str) -> str:
     return name.replace(" ", "-")
 
 
-def _without_second_level(task: GuidanceTask) -> GuidanceTask:
-    """The task with the paper's levels of `lane-change`; any other task as it is."""
-    objectives = {
-        group: replace(objective, guided=False) if isinstance(objective, LaneChange) else objective
-        for group, objective in task.objectives.items()
-    }
-    return replace(task, objectives=objectives)
-
-
 def _measured_once(
-    name: str, out: Path, run: Path, *, steps: int, validation: Path, crossings: Path, scenes: int | None, workers: int
+    name: str, out: Path, run: Path, *, validation: Path, crossings: Path, scenes: int | None, workers: int
 ) -> dict[str, Estimate]:
     """`measure` of a variant, kept in the folder of all runs: a stopped table does not measure a variant again."""
     of = {
-        "steps": steps,
+        "weights_sha256": weights_sha256(run / MODEL_FOLDER),
         "scenes": scenes,
         "settings_sha256": [Dataset(folder).info.settings_sha256 for folder in (validation, crossings)],
     }

@@ -18,7 +18,8 @@ import pyarrow.parquet as pq
 from waycode.dataset.dataset import DatasetInfo
 from waycode.dataset.files import describe, only_writer, replace_file
 from waycode.evaluation.report import EvaluationError
-from waycode.model.saved import load_model
+from waycode.model.saved import find_model
+from waycode.planner.familiarity import weights_sha256
 from waycode.simulation.campaign import Campaign, ScenarioResult
 from waycode.simulation.metrics import METRICS
 
@@ -80,7 +81,7 @@ def settings_digest(campaign: Campaign) -> str:
     """SHA-256 of everything that a result and its file depend on, except the scene's index and the code."""
     shards = [shard.sha256 for shard in DatasetInfo.read(campaign.folder).shards]
     planner = campaign.planner
-    model = f"{planner} {_weights_sha256(planner.model)}" if planner.has_model else planner.name
+    model = f"{planner} {weights_sha256(find_model(planner.model))}" if planner.has_model else planner.name
     content = f"{campaign.traffic} {campaign.horizon_s} {shards} {model} {_RESULT_SCHEMA.names}"
     return hashlib.sha256(content.encode()).hexdigest()
 
@@ -133,11 +134,3 @@ def _readable(path: Path) -> Iterator[None]:
         raise EvaluationError(
             f"{path} cannot be read ({describe(error)}): remove it to drive its scenario again"
         ) from error
-
-
-def _weights_sha256(model: str) -> str:
-    """SHA-256 of the weights: the model in a run's folder changes while the folder keeps its name."""
-    digest = hashlib.sha256()
-    for name, value in load_model(model).model.state_dict().items():
-        digest.update(name.encode() + value.detach().cpu().numpy().tobytes())
-    return digest.hexdigest()

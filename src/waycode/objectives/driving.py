@@ -6,11 +6,13 @@ gradient; the differentiable counterparts are `RouteFollowing`, `Collision`, `Ro
 Axes: K candidates, S samples (0 is now), r red lights.
 """
 
+from abc import abstractmethod
 from dataclasses import dataclass
+from typing import ClassVar
 
 import numpy as np
 import torch
-from jaxtyping import Float, Int
+from jaxtyping import Bool, Float, Int
 from torch import Tensor
 
 from waycode.driving.collisions import TTC_LOOKS, Conflicts, SafetyMargin, find_conflicts
@@ -187,6 +189,11 @@ def _braking_later(speed_mps: Float[np.ndarray, "K 1"], room_m: Float[np.ndarray
     return np.asarray(np.clip(needed_mps2 / _LATER_BRAKING_MPS2 - 1, 0.0, 1.0))
 
 
+def _room_left(hard: float) -> str:
+    """A result of `_braking_later` in words."""
+    return "leaves no room to brake" if hard == 1 else "leaves little room to brake" if hard else "leaves room to brake"
+
+
 def _conflicts(candidates: Candidates, horizon_s: float, margin: SafetyMargin) -> Conflicts:
     setting, drive = candidates.setting, candidates.shared(_on_route, horizon_s)
     path, vehicle = setting.road.path, setting.vehicle
@@ -332,8 +339,7 @@ class RoomToBrake(_DrivingTerm):
         return self._costs((leads * hard).max(axis=1, initial=0.0), candidates)
 
     def _verdict(self, cost: float) -> Verdict:
-        told = "leaves no room to brake" if cost else "leaves room to brake"
-        return Verdict(satisfied=cost < 1, sentence=f"{told} for the road user ahead")
+        return Verdict(satisfied=cost < 1, sentence=f"{_room_left(cost)} for the road user ahead")
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -344,11 +350,30 @@ class _StopTerm(_DrivingTerm):
     gets hardly farther than it needs to brake.
     """
 
+    _place: ClassVar[str]
+    _passed: ClassVar[str]  # sentences
+    _not_passed: ClassVar[str]
+
+    @abstractmethod
     def _stops_m(self, setting: Setting) -> Float[np.ndarray, " r"]:
         """Arclengths along the route's path."""
-        raise NotImplementedError
 
     def __call__(self, candidates: Candidates) -> Float[Tensor, " K"]:
+        passed, hard = self._passed_and_hard(candidates)
+        return self._costs(np.where(passed, 1.0, hard), candidates)
+
+    def met(self, candidates: Candidates) -> list[Verdict]:
+        """Satisfied by a candidate that passes no such place and leaves room to brake for it."""
+        verdicts = []
+        for passed, hard in zip(*self._passed_and_hard(candidates), strict=True):
+            told = f"{self._passed if passed else self._not_passed} within {self.horizon_s:g} s"
+            if hard and not passed:
+                told = f"{_room_left(hard)} for {self._place} after {self.horizon_s:g} s"
+            verdicts.append(Verdict(satisfied=bool(hard < 1 and not passed), sentence=told))
+        return verdicts
+
+    def _passed_and_hard(self, candidates: Candidates) -> tuple[Bool[np.ndarray, " K"], Float[np.ndarray, " K"]]:
+        """Whether a place is passed at which a stop is possible, and how hard braking before it must be."""
         drive, setting = candidates.shared(_on_route, self.horizon_s), candidates.setting
         stop_m = self._stops_m(setting)[None]  # [1, r]
         half, speed = setting.vehicle.length_m / 2, float(drive.rear_axle.speed_mps[0, 0])
@@ -356,38 +381,34 @@ class _StopTerm(_DrivingTerm):
         braking_m = speed**2 / (2 * _MAX_RED_LIGHT_BRAKING_MPS2)
         stoppable = (gap > -STOP_LINE_MARGIN_M) & (np.maximum(gap, 0.0) >= braking_m - _RED_LIGHT_TOLERANCE_M)
         limit_m = stop_m + STOP_LINE_MARGIN_M - half
-        crossed = drive.along_m.max(axis=1)[:, None] > limit_m
+        passed = stoppable & (drive.along_m.max(axis=1)[:, None] > limit_m)
         hard = _braking_later(drive.rear_axle.speed_mps[:, -1:], limit_m - drive.along_m[:, -1:])
-        return self._costs((stoppable * np.where(crossed, 1.0, hard)).max(axis=1, initial=0.0), candidates)
+        return passed.any(axis=1), (stoppable * hard).max(axis=1, initial=0.0)
 
 
 @dataclass(frozen=True, kw_only=True)
 class RedLight(_StopTerm):
     """Stop at red lights: 1 for crossing the stop line of a red light on the route although a stop is possible."""
 
+    _place: ClassVar[str] = "a red light"
+    _passed: ClassVar[str] = "crosses the stop line of a red light"
+    _not_passed: ClassVar[str] = "crosses no red light"
+
     def _stops_m(self, setting: Setting) -> Float[np.ndarray, " r"]:
         return setting.road.red_stop_m(setting.scene)
-
-    def _verdict(self, cost: float) -> Verdict:
-        told = "crosses no red light"
-        if cost:
-            told = "crosses the stop line of a red light" if cost == 1 else "leaves no room to brake for a red light"
-        return Verdict(satisfied=cost < 1, sentence=f"{told} within {self.horizon_s:g} s")
 
 
 @dataclass(frozen=True, kw_only=True)
 class RouteEnd(_StopTerm):
     """Stop at the end of the route or of the known map: 1 for driving past it although a stop is possible."""
 
+    _place: ClassVar[str] = "the end of the route"
+    _passed: ClassVar[str] = "drives past the end of the route"
+    _not_passed: ClassVar[str] = "stays before the end of the route"
+
     def _stops_m(self, setting: Setting) -> Float[np.ndarray, " r"]:
         end_m = setting.road.end_m
         return np.array([end_m]) if np.isfinite(end_m) else np.zeros(0)
-
-    def _verdict(self, cost: float) -> Verdict:
-        told = "stays before the end of the route"
-        if cost:
-            told = "drives past the end of the route" if cost == 1 else "leaves no room to brake for the route's end"
-        return Verdict(satisfied=cost < 1, sentence=f"{told} within {self.horizon_s:g} s")
 
 
 @dataclass(frozen=True, kw_only=True)
